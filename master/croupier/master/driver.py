@@ -113,20 +113,6 @@ class Observer(Protocol):
         """Note that the terminal status of a task was acknowledged; perhaps several times."""
 
 
-class RecordingObserver:
-    """An observer that reports facts to further places."""
-
-    def __init__(self, observer: Observer, *records: Callable[[Fact], None]) -> None:
-        self.stepped, self.allocated = observer.stepped, observer.allocated
-        self.committed, self.acknowledged = observer.committed, observer.acknowledged
-        self._records = (observer.happened, *records)
-
-    def happened(self, fact: Fact) -> None:
-        """Note a fact in all places."""
-        for record in self._records:
-            record(fact)
-
-
 class Peers(Protocol):
     """The sessions that effects go to; no method waits."""
 
@@ -150,8 +136,12 @@ class Driver:
         recorder: FileRecorder | None = None,
         leads: Callable[[], bool] = lambda: True,
         on_access: Callable[[AccessChanged], None] = lambda _: None,
+        on_fact: Sequence[Callable[[Fact], None]] = (),
     ) -> None:
-        """Own `state` from now on; check `leads` before effects are performed."""
+        """Own `state` from now on; check `leads` before effects are performed.
+
+        `on_fact` are told facts after the observer.
+        """
         self.state = state
         self.inbox: Inbox[Event] = Inbox(event_cost, lambda event: isinstance(event, Received))
         self._slice = TimeSlice(SLICE_S)
@@ -159,6 +149,7 @@ class Driver:
         self._observer, self._clock = observer, clock
         self._recorder = recorder
         self._leads, self._on_access = leads, on_access
+        self._on_fact = (observer.happened, *on_fact)
         self._closed: CroupierError | None = None
         self._requests = count(1)
         self._answers: dict[int, asyncio.Future[object]] = {}
@@ -305,7 +296,8 @@ class Driver:
             case Send():
                 self._peers.send(effect)
             case Happened(fact):
-                self._observer.happened(fact)
+                for tell in self._on_fact:
+                    tell(fact)
             case Close():
                 self._peers.close(effect)
             case Answer(request, result):

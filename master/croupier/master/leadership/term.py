@@ -16,7 +16,7 @@ from croupier.master.core.events import Claim
 from croupier.master.core.records import MasterRecord, Registry
 from croupier.master.core.state import State
 from croupier.master.core.state_recovery import recover_state
-from croupier.master.driver import Driver, Observer, RecordingObserver
+from croupier.master.driver import Driver, Observer
 from croupier.master.eventlog.lines import FORMAT, Head
 from croupier.master.eventlog.recorder import FileRecorder
 from croupier.master.eventlog.writer import Writer
@@ -91,16 +91,16 @@ class Term:
             limits, box, self.links, LaunchProofs(record.secret), accepts_plaintext=config.insecure
         )
         self.journal, self.readers, self.history = Journal(state, clock), Readers(), History(clock)
-        places = (self.journal.happened, TaskLog(state, clock).happened)
         self.driver = Driver(
             state,
             store,
             sessions,
-            RecordingObserver(observer, *places),
+            observer,
             clock,
             recorder,
             leads,
             lambda change: sessions.end_revoked(change.revoked),
+            (self.journal.happened, TaskLog(state, clock).happened),
         )
         sessions.report_to(self.driver.inbox)
         self.recovery = Recovery(state, clock)

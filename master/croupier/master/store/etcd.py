@@ -41,6 +41,7 @@ from croupier.master.store.etcd_rows import (
     staged_rows,
     stored_records,
 )
+from croupier.master.store.protocol import Store
 from croupier.master.store.rows import (
     JSON_VERSION,
     SCHEMA_VERSION,
@@ -54,7 +55,6 @@ from croupier.master.store.rows import (
     tag_of,
 )
 from croupier.model.errors import Conflict, FailedOver, InvalidRequest, Unavailable
-from croupier.model.store_position import StorePosition
 from croupier.process.logging import get_logger
 
 COMMIT_S: Final = 10.0
@@ -102,12 +102,11 @@ class Fence(Protocol):
         """Step down because etcd has refused a write."""
 
 
-class EtcdStore:
+class EtcdStore(Store):
     """Records under `prefix`, written while `fence` is held. Each term begins with `load`.
 
-    Attributes:
-        commits: the number of the last durable commit.
-        marked: always None, since a snapshot of etcd contains all that etcd stores.
+    There is no place for a mark: a snapshot of etcd contains all that etcd stores. The caller
+    closes the client.
     """
 
     def __init__(self, client: EtcdClient, prefix: str, fence: Fence) -> None:
@@ -118,8 +117,6 @@ class EtcdStore:
         self._head = 0
         self._rows = Rows()
         self._is_loaded = False
-        self.commits = 0
-        self.marked: StorePosition | None = None
 
     async def load(self) -> Registry:
         """See `Store`. First finishes a commit that the last leader left staged.
@@ -170,15 +167,6 @@ class EtcdStore:
         elif transactions:
             parts = await self._stage(rows)
             await self._write_staged(transactions, parts)
-
-    async def mark(self, position: StorePosition) -> None:
-        """Do nothing: etcd stores nothing apart from the records."""
-
-    async def check(self) -> None:
-        """Do nothing: the election detects that etcd is unreachable."""
-
-    async def close(self) -> None:
-        """Do nothing: the caller closes the client."""
 
     async def _begin(self) -> tuple[pb.KeyValue | None, pb.KeyValue | None, int]:
         """Return `head`, the schema and the revision, read while this master leads."""

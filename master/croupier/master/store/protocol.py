@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from copy import deepcopy
 from typing import Protocol
@@ -22,19 +23,18 @@ class Committing(Protocol):
         ...
 
 
-class Store(Committing, Protocol):
-    """Durable records, used by one master at a time."""
+class Store(Committing):
+    """Durable records, used by one master at a time; stores are its subclasses.
 
-    @property
-    def commits(self) -> int:
-        """The number of the last durable commit, counted over the life of the cluster."""
-        ...
+    Attributes:
+        commits: the number of the last durable commit, counted over the life of the cluster.
+        marked: a position stored apart from the records, so that an old copy of them is detected.
+    """
 
-    @property
-    def marked(self) -> StorePosition | None:
-        """A position stored apart from the records, so that an old copy of them is detected."""
-        ...
+    commits: int = 0
+    marked: StorePosition | None = None
 
+    @abstractmethod
     async def load(self) -> Registry:
         """Return everything that was committed.
 
@@ -42,36 +42,30 @@ class Store(Committing, Protocol):
             Unavailable: if it cannot be read.
             InvalidRequest: if it is damaged, another program's, or of a newer version.
         """
-        ...
 
     async def mark(self, position: StorePosition) -> None:
-        """Store `position` apart from the records, where the store has a place for it.
+        """Store `position` apart from the records, if the store has a place for it.
 
         Raises:
             Unavailable: if it cannot be written.
         """
-        ...
 
     async def check(self) -> None:
-        """Check that the committed records are still in their place.
+        """Check that the committed records are still in their place, if they can be removed.
 
         Raises:
             Unavailable: if they were removed or replaced; the master must then end.
         """
-        ...
 
     async def close(self) -> None:
-        """Release the store."""
-        ...
+        """Release what the store holds."""
 
 
-class MemoryStore:
-    """Records in memory; see `Store`."""
+class MemoryStore(Store):
+    """Records in memory."""
 
     def __init__(self) -> None:
         self._registry = Registry()
-        self.commits = 0
-        self.marked: StorePosition | None = None
 
     async def load(self) -> Registry:
         """Return a copy of everything that was committed to this object."""
@@ -82,12 +76,3 @@ class MemoryStore:
         for record in records:
             self._registry.apply(record)
         self.commits += 1
-
-    async def mark(self, position: StorePosition) -> None:
-        """Do nothing: no copy of this store can be older."""
-
-    async def check(self) -> None:
-        """Do nothing: memory cannot be removed."""
-
-    async def close(self) -> None:
-        """Do nothing."""

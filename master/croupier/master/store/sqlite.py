@@ -18,6 +18,7 @@ from typing import TypeVar
 from croupier.master.core.records import MasterRecord, Record, Registry
 from croupier.master.store import sqlite_table as table
 from croupier.master.store.marker import Marker, StoreLock, marker_path, read_marker, write_marker
+from croupier.master.store.protocol import Store
 from croupier.master.store.rows import (
     JSON_VERSION,
     SCHEMA_VERSION,
@@ -45,12 +46,10 @@ SHORT = 16
 T = TypeVar("T")
 
 
-class SqliteStore:
+class SqliteStore(Store):
     """Records in the file at `path`; the master that has it open locks it, and others may read.
 
-    Attributes:
-        commits: the number of the last durable commit.
-        marked: the position in the marker beside the file, as `load` found it.
+    The mark is the position in the marker beside the file, as `load` found it.
     """
 
     def __init__(self, path: Path, *, may_begin_anew: bool = False) -> None:
@@ -69,8 +68,6 @@ class SqliteStore:
         self._inodes: dict[Path, tuple[int, int]] = {}
         self._cluster = ""
         self._rows = Rows()
-        self.commits = 0
-        self.marked: StorePosition | None = None
 
     async def load(self) -> Registry:
         """See `Store`. Opens the file, and creates it if there is none."""
