@@ -85,8 +85,7 @@ class CopyHead:
         return StorePosition(self.generation, self.epoch, self.term, self.commit)
 
     def __str__(self) -> str:
-        given_up = f" of generation {self.generation}" if self.generation else ""
-        return f"cluster {self.cluster}, commit {self.commit} of epoch {self.epoch}{given_up}"
+        return f"cluster {self.cluster}, {self.position}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +106,7 @@ class Snapshot:
         """Return what the store called `name` knows; nothing if no master has led with it."""
         if self.master is None:
             return []
-        return [Witness(name, self.master.cluster, _position(self.master, self.commits))]
-
-
-def _position(master: MasterRecord, commits: int) -> StorePosition:
-    term = master.terms[-1].name if master.terms else ""
-    return StorePosition(master.generation, master.epoch, term, commits)
+        return [Witness(name, self.master.cluster, self.master.position(self.commits))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +134,7 @@ def write_copy(path: Path, snapshot: Snapshot, kind: str) -> tuple[CopyHead, int
     """
     if snapshot.master is None:
         raise InvalidRequest("the store is empty: no master has started with it yet")
-    end = _position(snapshot.master, snapshot.commits)
+    end = snapshot.master.position(snapshot.commits)
     head = CopyHead(
         snapshot.master.cluster,
         end.generation,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from croupier.etcd.v3 import etcd_pb2 as pb
@@ -24,7 +24,6 @@ from croupier.master.etcd.keys import Keys
 from croupier.master.etcd.methods import RANGE, TXN
 from croupier.master.store.etcd_rows import (
     RESTORING,
-    UnreadableCommit,
     batches,
     parse_head,
     row_of,
@@ -39,14 +38,13 @@ LEADER = "croupier-master-restore"
 LEASE_S = 10.0
 
 
-async def etcd_snapshot(client: EtcdClient, prefix: str) -> Snapshot:
-    """Read all records below `prefix` at one revision.
+async def _snapshot(client: EtcdClient, keys: Keys) -> Snapshot:
+    """Read all records of a store at one revision.
 
     Raises:
         InvalidRequest: if there is no store, or it is damaged or of another release.
         Unavailable: if etcd does not answer.
     """
-    keys = Keys(prefix)
     while True:
         try:
             revision, parts, commits = await _read_head(client, keys)
@@ -58,7 +56,7 @@ async def etcd_snapshot(client: EtcdClient, prefix: str) -> Snapshot:
         except Conflict:
             # The revision was compacted meanwhile.
             continue
-        except UnreadableCommit as error:
+        except Damaged as error:
             raise _damaged(keys, f"its last commit ({error})") from None
     whole = [row for row in rows.values() if row.body is not None]
     found = rows.get(("master", "master"))
@@ -103,99 +101,6 @@ def _damaged(keys: Keys, what: str) -> InvalidRequest:
     return InvalidRequest(f"the store /{keys.prefix} in etcd is damaged: {what} cannot be read")
 
 
-class EtcdRestore:
-    """The store below `prefix`, while this process leads."""
-
-    def __init__(self, client: EtcdClient, prefix: str) -> None:
-        self._client, self._keys = client, Keys(prefix)
-        self._election = EtcdElection(client, prefix, LEADER, LEASE_S)
-
-    async def lead(self) -> None:
-        """Acquire leadership if no master holds it.
-
-        Raises:
-            Conflict: if a master leads.
-            CroupierError: if etcd does not answer.
-        """
-        held, _ = await self._client.get(self._keys.leader)
-        if held is not None:
-            raise Conflict(
-                f"the master {held.value.decode(errors='replace')} leads with the store"
-                f" /{self._keys.prefix} in etcd: stop all masters first"
-            )
-        await self._election.win()
-
-    async def close(self) -> None:
-        """Stop leading."""
-        await self._election.close()
-
-    async def witnesses(self) -> list[Witness]:
-        """Return the position of the existing store; nothing if it is damaged."""
-        try:
-            snapshot = await etcd_snapshot(self._client, self._keys.prefix)
-        except InvalidRequest:
-            return []
-        return snapshot.witness(f"the store /{self._keys.prefix} in etcd")
-
-    async def check_free(self, *, replaces: bool) -> None:
-        """Refuse to replace a store unless the operator wants that.
-
-        Raises:
-            Conflict: if there is one.
-        """
-        keys = self._keys
-        schema, _ = await self._client.get(keys.schema)
-        question = pb.RangeRequest(
-            key=keys.records, range_end=op.end_of(keys.records), count_only=True
-        )
-        count = (await self._client.call(RANGE, question)).count
-        if schema is not None and schema.value == RESTORING:
-            return
-        if (schema is not None or count) and not replaces:
-            raise Conflict(
-                f"there is a store /{keys.prefix} in etcd: give --replace, which deletes it, after"
-                " you have made a copy of it"
-            )
-
-    async def write(self, content: Restored) -> None:
-        """Replace the store.
-
-        Raises:
-            Conflict: if another master came to lead meanwhile.
-            Unavailable: if etcd does not take it.
-        """
-        keys = self._keys
-        await self._transact(
-            [
-                op.put(keys.schema, RESTORING),
-                op.delete(keys.records, op.end_of(keys.records)),
-                op.delete(keys.staged, op.end_of(keys.staged)),
-                op.delete(keys.head),
-            ]
-        )
-        for operations in batches(keys, [encode(record) for record in content.records]):
-            await self._transact(operations)
-        fields = {"mark": "restored", "parts": 0, "commits": content.position.commit}
-        await self._transact(
-            [
-                op.put(keys.head, sealed(keys.head, json.dumps(fields).encode())),
-                op.put(keys.schema, str(SCHEMA_VERSION).encode()),
-            ]
-        )
-
-    async def _transact(self, operations: Sequence[pb.RequestOp]) -> None:
-        """Execute `operations` while this process leads. Doing so twice is harmless."""
-        question = pb.TxnRequest(
-            compare=[op.created_at(self._keys.leader, self._election.token)], success=operations
-        )
-        try:
-            answer = await self._client.call(TXN, question)
-        except InvalidRequest as error:
-            raise Unavailable(f"etcd does not take the copy: {error}") from error
-        if not answer.succeeded:
-            raise Conflict("another master leads now: stop all masters, and restore again")
-
-
 @asynccontextmanager
 async def _connected(flags: StoreFlags) -> AsyncIterator[tuple[EtcdClient, str]]:
     """Yield a client and the prefix of the store."""
@@ -209,13 +114,9 @@ async def _connected(flags: StoreFlags) -> AsyncIterator[tuple[EtcdClient, str]]
 
 
 async def back_up_etcd(flags: StoreFlags) -> Snapshot:
-    """Return a snapshot of the store.
-
-    Raises:
-        CroupierError: if it cannot be read.
-    """
+    """Return a snapshot of the store; raises CroupierError if it cannot be read."""
     async with _connected(flags) as (client, prefix):
-        return await etcd_snapshot(client, prefix)
+        return await _snapshot(client, Keys(prefix))
 
 
 async def restore_etcd(
@@ -227,12 +128,75 @@ async def restore_etcd(
         CroupierError: if a master leads, there is another store, or etcd does not answer.
     """
     async with _connected(flags) as (client, prefix):
-        target = EtcdRestore(client, prefix)
+        keys, election = Keys(prefix), EtcdElection(client, prefix, LEADER, LEASE_S)
+        await _check_no_leader(client, keys)
         try:
-            await target.lead()
-            content = decide(await target.witnesses())
-            await target.check_free(replaces=replaces)
+            await election.win()
+            content = decide(await _witnesses(client, keys))
+            await _check_free(client, keys, replaces=replaces)
             if not dry_run:
-                await target.write(content)
+                await _write(client, keys, election.token, content)
         finally:
-            await target.close()
+            await election.close()
+
+
+async def _check_no_leader(client: EtcdClient, keys: Keys) -> None:
+    """Raise Conflict if a master leads."""
+    held, _ = await client.get(keys.leader)
+    if held is not None:
+        raise Conflict(
+            f"the master {held.value.decode(errors='replace')} leads with the store"
+            f" /{keys.prefix} in etcd: stop all masters first"
+        )
+
+
+async def _witnesses(client: EtcdClient, keys: Keys) -> list[Witness]:
+    """Return the position of the existing store; nothing if it is damaged."""
+    try:
+        snapshot = await _snapshot(client, keys)
+    except InvalidRequest:
+        return []
+    return snapshot.witness(f"the store /{keys.prefix} in etcd")
+
+
+async def _check_free(client: EtcdClient, keys: Keys, *, replaces: bool) -> None:
+    """Raise Conflict if there is a store, unless the operator wants to replace it."""
+    schema, _ = await client.get(keys.schema)
+    question = pb.RangeRequest(key=keys.records, range_end=op.end_of(keys.records), count_only=True)
+    count = (await client.call(RANGE, question)).count
+    if schema is not None and schema.value == RESTORING:
+        return
+    if (schema is not None or count) and not replaces:
+        raise Conflict(
+            f"there is a store /{keys.prefix} in etcd: give --replace, which deletes it, after"
+            " you have made a copy of it"
+        )
+
+
+async def _write(client: EtcdClient, keys: Keys, token: int, content: Restored) -> None:
+    """Replace the store while this process leads with `token`.
+
+    Raises:
+        Conflict: if another master came to lead meanwhile.
+        Unavailable: if etcd does not take it.
+    """
+    clear = [
+        op.put(keys.schema, RESTORING),
+        op.delete(keys.records, op.end_of(keys.records)),
+        op.delete(keys.staged, op.end_of(keys.staged)),
+        op.delete(keys.head),
+    ]
+    fields = {"mark": "restored", "parts": 0, "commits": content.position.commit}
+    finish = [
+        op.put(keys.head, sealed(keys.head, json.dumps(fields).encode())),
+        op.put(keys.schema, str(SCHEMA_VERSION).encode()),
+    ]
+    compare = [op.created_at(keys.leader, token)]
+    # Each transaction may be executed twice.
+    for operations in (clear, *batches(keys, list(map(encode, content.records))), finish):
+        try:
+            answer = await client.call(TXN, pb.TxnRequest(compare=compare, success=operations))
+        except InvalidRequest as error:
+            raise Unavailable(f"etcd does not take the copy: {error}") from error
+        if not answer.succeeded:
+            raise Conflict("another master leads now: stop all masters, and restore again")

@@ -66,10 +66,8 @@ def restored(
     if not accepts_old:
         return Restored(copy.records, head.position)
     record = next_record(master, head.commit, names, _given_up(copy, witnesses))
-    begun = record.terms[-1]
-    position = StorePosition(record.generation, record.epoch, begun.name, head.commit + 1)
     others = (each for each in copy.records if not isinstance(each, MasterRecord))
-    return Restored((record, *others), position)
+    return Restored((record, *others), record.position(head.commit + 1))
 
 
 def _given_up(copy: Copy, witnesses: Sequence[Witness]) -> StorePosition:

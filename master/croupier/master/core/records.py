@@ -23,6 +23,7 @@ from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.principal import PrincipalName
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.roles import RoleSettings
+from croupier.model.store_position import StorePosition
 from croupier.model.task import Reason, TaskInfo, TaskStatus
 from croupier.model.value import value
 
@@ -65,6 +66,11 @@ class MasterRecord:
     def master_id(self) -> str:
         """Return the id of this run of a master, the prefix of the ids that it assigns."""
         return f"{self.cluster}-{self.epoch}"
+
+    def position(self, commits: int) -> StorePosition:
+        """Return the position of a store with this record and so many commits."""
+        term = self.terms[-1].name if self.terms else ""
+        return StorePosition(self.generation, self.epoch, term, commits)
 
 
 @value

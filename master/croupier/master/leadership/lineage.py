@@ -95,8 +95,7 @@ class Lineage:
         """Return the present position of the store, with its proof."""
         commit = self._commits()
         if self._position is None or self._position.commit != commit:
-            record = self._record
-            bare = StorePosition(record.generation, record.epoch, record.terms[-1].name, commit)
+            bare = self._record.position(commit)
             self._position = replace(bare, proof=self._proof(bare))
         return self._position
 

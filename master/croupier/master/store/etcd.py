@@ -32,7 +32,6 @@ from croupier.master.etcd.keys import Keys
 from croupier.master.etcd.methods import TXN
 from croupier.master.store.etcd_rows import (
     RESTORING,
-    UnreadableCommit,
     batches,
     is_old,
     parse_head,
@@ -248,7 +247,7 @@ class EtcdStore(Store):
     async def _staged(self, parts: int, revision: int) -> list[Row]:
         try:
             return await staged_rows(self._client, self._keys, parts, revision)
-        except UnreadableCommit as error:
+        except Damaged as error:
             raise InvalidRequest(
                 f"the store /{self._keys.prefix} in etcd holds a last commit, staged in"
                 f" {parts} parts, that cannot be read: {error}"

@@ -44,10 +44,6 @@ PACKED: Final = b"z"
 RESTORING: Final = b"restoring"
 
 
-class UnreadableCommit(InvalidRequest):
-    """A staged commit that is damaged."""
-
-
 async def stored_records(
     client: EtcdClient, keys: Keys, revision: int = 0
 ) -> AsyncIterator[pb.KeyValue]:
@@ -80,7 +76,7 @@ async def staged_rows(client: EtcdClient, keys: Keys, parts: int, revision: int)
     """Return the rows of a commit that is staged in `parts` parts.
 
     Raises:
-        UnreadableCommit: if it is damaged.
+        Damaged: if it is damaged.
     """
     data = b""
     for number in range(1, parts + 1):
@@ -89,7 +85,7 @@ async def staged_rows(client: EtcdClient, keys: Keys, parts: int, revision: int)
     try:
         return rows_of(data) if parts else []
     except (zlib.error, ValueError, TypeError, DecodeError, InvalidRequest) as error:
-        raise UnreadableCommit(str(error)) from error
+        raise Damaged(str(error)) from error
 
 
 def parse_head(head: pb.KeyValue) -> tuple[int, int]:

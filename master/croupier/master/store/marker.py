@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -102,18 +102,12 @@ def read_marker(database: Path) -> Marker | None:
 
 
 def write_marker(database: Path, marker: Marker) -> None:
-    """Replace the marker and sync it.
+    """Replace the marker and sync it; the proof of its position is left out.
 
     Raises:
         OSError: if it cannot be written.
     """
-    position = marker.position
-    fields = {
-        "cluster": marker.cluster,
-        "generation": position.generation,
-        "epoch": position.epoch,
-        "term": position.term,
-        "commit": position.commit,
-    }
+    fields = {"cluster": marker.cluster, **asdict(marker.position)}
+    del fields["proof"]
     body = json.dumps(fields).encode() + b"\n"
     replace_file(marker_path(database), b"%08x %s" % (crc32(body), body))

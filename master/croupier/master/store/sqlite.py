@@ -11,7 +11,6 @@ import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -283,13 +282,11 @@ class SqliteStore(Store):
     def _mark_term(self, record: MasterRecord) -> None:
         """Name the cluster in the marker before the term becomes visible."""
         self._cluster = record.cluster
-        name = record.terms[-1].name if record.terms else ""
-        position = StorePosition(record.generation, record.epoch, name, self.commits)
-        self._mark(Marker(record.cluster, position))
+        self._mark(Marker(record.cluster, record.position(self.commits)))
 
     def _mark(self, marker: Marker) -> None:
         try:
-            write_marker(self._path, replace(marker, position=replace(marker.position, proof="")))
+            write_marker(self._path, marker)
         except OSError as error:
             path = marker_path(self._path)
             raise Unavailable(f"cannot write {path}: {error.strerror}") from error
