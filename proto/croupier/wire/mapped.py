@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, NamedTuple
 
@@ -18,35 +18,44 @@ AS_IT_IS = Both(lambda value: value, lambda value: value)
 TUPLE = Both(tuple, tuple)
 
 
-def mapped(cls: type, message: Any, **special: Both) -> Both:
+def at_most(most: int) -> Both:
+    """Return the conversion of a number that a peer may have made too large."""
+    return Both(int, lambda number: min(number, most))
+
+
+def mapped(
+    cls: type, message: Any, names: Mapping[str, str] | None = None, **special: Both
+) -> Both:
     """Return the conversion of a class; fields are converted as `special` says, or not at all.
 
-    Fields with the default None are None if a message lacks them.
+    Fields with the default None are None if a message lacks them. `names` are the fields of the
+    message that have other names than those of the class.
 
     Raises:
         TypeError: if class and message have not the same fields.
     """
-    known = message.DESCRIPTOR.fields_by_name
+    renamed = names or {}
     given = {each.name: each.default is None for each in fields(cls) if each.init}
-    if set(given) != set(known):
+    parts = [
+        (name, renamed.get(name, name), special.get(name, AS_IT_IS), may_lack)
+        for name, may_lack in given.items()
+    ]
+    if {tag for _, tag, _, _ in parts} != set(message.DESCRIPTOR.fields_by_name):
         raise TypeError(f"{cls.__name__} and {message.__name__} have not the same fields")
-    parts = [(name, special.get(name, AS_IT_IS), may) for name, may in given.items()]
 
     def to_wire(value: Any) -> Any:
         wire = {}
-        for name, part, _ in parts:
+        for name, tag, part, _ in parts:
             if (each := getattr(value, name)) is not None:
-                wire[name] = part.to_wire(each)
+                wire[tag] = part.to_wire(each)
         return message(**wire)
 
     def from_wire(wire: Any) -> Any:
         return cls(
-            *(
-                None
-                if may_lack and not wire.HasField(each)
-                else part.from_wire(getattr(wire, each))
-                for each, part, may_lack in parts
-            )
+            *[
+                None if may_lack and not wire.HasField(tag) else part.from_wire(getattr(wire, tag))
+                for _, tag, part, may_lack in parts
+            ]
         )
 
     return Both(to_wire, from_wire)

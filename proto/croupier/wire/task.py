@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from functools import lru_cache
+from typing import Final
 
 from croupier.model.attributes import MAX_CONSTRAINTS, check_constraints
 from croupier.model.demand import MAX_SHAPES, Demand, check_demands
@@ -37,6 +39,7 @@ from croupier.model.task import (
 from croupier.v1 import framework_pb2, task_pb2
 from croupier.v1 import task_pb2 as pb
 from croupier.v1.resources_pb2 import Resources as ResourcesMessage
+from croupier.wire.mapped import at_most, mapped
 from croupier.wire.resources import (
     check_count,
     constraint_from_wire,
@@ -53,6 +56,20 @@ _MAX_SHAPE = 256
 _MAX_DECIDED_MS = 366 * 24 * 3600 * 1000
 # Above all that a task can use; a false agent may send any number.
 _MAX_USED = 2**62
+
+LIMITS: Final = mapped(
+    Limits, pb.Limits, {"cpus": "cpus_milli", "mem": "mem_milli", "disk": "disk_milli"}
+)
+ISOLATION: Final = mapped(Isolation, pb.Isolation)
+OUTPUT_BOUND: Final = mapped(
+    OutputBound, pb.OutputBound, size=at_most(MAX_SIZE + 1), files=at_most(MAX_FILES + 1)
+)
+USAGE: Final = mapped(
+    Usage,
+    pb.Usage,
+    {"memory_peak": "memory_peak_bytes"},
+    **dict.fromkeys((each.name for each in fields(Usage)), at_most(_MAX_USED)),
+)
 
 
 def task_to_wire(task: TaskInfo, secrets: SecretValues = NO_SECRETS) -> pb.TaskInfo:
@@ -74,10 +91,10 @@ def task_to_wire(task: TaskInfo, secrets: SecretValues = NO_SECRETS) -> pb.TaskI
         resources=resources_to_wire(task.resources),
         kill_policy=pb.KillPolicy(grace_ms=task.grace_ms),
         labels=[pb.Label(key=key, value=value) for key, value in task.labels],
-        limits=limits_to_wire(task.limits),
-        isolation=isolation_to_wire(task.isolation),
+        limits=None if task.limits == NO_LIMITS else LIMITS.to_wire(task.limits),
+        isolation=None if task.isolation == NO_ISOLATION else ISOLATION.to_wire(task.isolation),
         max_completion_ms=task.max_completion_ms,
-        output=None if task.output is NO_OUTPUT_BOUND else _output_to_wire(task.output),
+        output=None if task.output is NO_OUTPUT_BOUND else OUTPUT_BOUND.to_wire(task.output),
     )
 
 
@@ -111,16 +128,17 @@ def task_from_wire(wire: pb.TaskInfo) -> TaskInfo:
         ),
         resources=_resources(wire.resources),
         name=wire.name,
-        grace_ms=grace_from_wire(wire.kill_policy)
+        # Of all that are too long, the shortest.
+        grace_ms=min(wire.kill_policy.grace_ms, MAX_GRACE_MS + 1)
         if wire.HasField("kill_policy")
         else DEFAULT_GRACE_MS,
         labels=tuple((label.key, label.value) for label in wire.labels),
-        limits=limits_from_wire(wire.limits) if wire.HasField("limits") else NO_LIMITS,
-        isolation=isolation_from_wire(wire.isolation)
+        limits=LIMITS.from_wire(wire.limits) if wire.HasField("limits") else NO_LIMITS,
+        isolation=ISOLATION.from_wire(wire.isolation)
         if wire.HasField("isolation")
         else NO_ISOLATION,
         max_completion_ms=min(wire.max_completion_ms, MAX_COMPLETION_MS + 1),
-        output=_output_from_wire(wire.output) if wire.HasField("output") else NO_OUTPUT_BOUND,
+        output=OUTPUT_BOUND.from_wire(wire.output) if wire.HasField("output") else NO_OUTPUT_BOUND,
     )
     return task if command.secrets else task.with_encoded(wire.SerializeToString())
 
@@ -148,11 +166,6 @@ def secrets_from_wire(wire: pb.TaskInfo) -> SecretValues:
     return secrets
 
 
-def grace_from_wire(wire: pb.KillPolicy) -> int:
-    """Return the grace in `wire`; all that are too long become the shortest one that is."""
-    return min(wire.grace_ms, MAX_GRACE_MS + 1)
-
-
 def status_to_wire(status: TaskStatus) -> pb.TaskStatus:
     """Return the message for `status`."""
     return pb.TaskStatus(
@@ -172,7 +185,7 @@ def status_to_wire(status: TaskStatus) -> pb.TaskStatus:
         if status.decided_in_s is None
         else max(0, round(status.decided_in_s * 1000)),
         reconciled=status.is_reconciled,
-        usage=usage_to_wire(status.usage),
+        usage=None if status.usage is None else USAGE.to_wire(status.usage),
         successor=status.successor,
     )
 
@@ -210,17 +223,9 @@ def status_from_wire(wire: pb.TaskStatus) -> TaskStatus:
         if wire.HasField("decided_in_ms")
         else None,
         is_reconciled=wire.reconciled,
-        usage=usage_from_wire(wire.usage) if wire.HasField("usage") else None,
+        usage=USAGE.from_wire(wire.usage) if wire.HasField("usage") else None,
         successor=TaskId(wire.successor),
     )
-
-
-def _output_to_wire(bound: OutputBound) -> pb.OutputBound:
-    return pb.OutputBound(size=bound.size, files=bound.files)
-
-
-def _output_from_wire(wire: pb.OutputBound) -> OutputBound:
-    return OutputBound(min(wire.size, MAX_SIZE + 1), min(wire.files, MAX_FILES + 1))
 
 
 def demand_to_wire(demand: Demand) -> framework_pb2.Demand:
@@ -256,62 +261,4 @@ def _demand_from_wire(wire: framework_pb2.Demand) -> Demand:
         min_per_offer=wire.min_per_offer if wire.HasField("min_per_offer") else 1,
         max_per_offer=wire.max_per_offer if wire.HasField("max_per_offer") else None,
         role=check_role(wire.role) if wire.role else None,
-    )
-
-
-def limits_to_wire(limits: Limits) -> pb.Limits | None:
-    """Return the message for `limits`; None if there are none."""
-    if limits == NO_LIMITS:
-        return None
-    return pb.Limits(
-        cpus_milli=limits.cpus,
-        mem_milli=limits.mem,
-        disk_milli=limits.disk,
-        pids=limits.pids,
-        files=limits.files,
-    )
-
-
-def limits_from_wire(wire: pb.Limits) -> Limits:
-    """Return the limits in `wire`; `Limits.check` checks them."""
-    return Limits(wire.cpus_milli, wire.mem_milli, wire.disk_milli, wire.pids, wire.files)
-
-
-def isolation_to_wire(isolation: Isolation) -> pb.Isolation | None:
-    """Return the message for `isolation`; None if the task asks for none."""
-    if isolation == NO_ISOLATION:
-        return None
-    return pb.Isolation(
-        namespaces=isolation.namespaces, no_network=isolation.no_network, image=isolation.image
-    )
-
-
-def isolation_from_wire(wire: pb.Isolation) -> Isolation:
-    """Return the isolation in `wire`; `Isolation.check` checks it."""
-    return Isolation(wire.namespaces, wire.no_network, wire.image)
-
-
-def usage_to_wire(usage: Usage | None) -> pb.Usage | None:
-    """Return the message for `usage`; None if it was not measured."""
-    if usage is None:
-        return None
-    return pb.Usage(
-        cpu_ms=usage.cpu_ms,
-        memory_peak_bytes=usage.memory_peak,
-        pids_peak=usage.pids_peak,
-        read_bytes=usage.read_bytes,
-        written_bytes=usage.written_bytes,
-        disk_bytes=usage.disk_bytes,
-    )
-
-
-def usage_from_wire(wire: pb.Usage) -> Usage:
-    """Return the usage in `wire`, each number bounded."""
-    return Usage(
-        min(wire.cpu_ms, _MAX_USED),
-        min(wire.memory_peak_bytes, _MAX_USED),
-        min(wire.pids_peak, _MAX_USED),
-        min(wire.read_bytes, _MAX_USED),
-        min(wire.written_bytes, _MAX_USED),
-        min(wire.disk_bytes, _MAX_USED),
     )

@@ -17,7 +17,7 @@ from croupier.model.resources import Resources
 from croupier.v1 import framework_pb2, task_pb2
 from croupier.v1 import operator_pb2 as pb
 from croupier.wire.resources import resources_to_wire
-from croupier.wire.task import isolation_to_wire, limits_to_wire, usage_to_wire
+from croupier.wire.task import ISOLATION, LIMITS, USAGE
 
 
 def agent(
@@ -45,8 +45,8 @@ def task(
                 name="first",
                 command=task_pb2.Command(argv=["echo", "hi"]),
                 resources=resources_to_wire(Resources.parse("cpus:1;mem:128MB")),
-                limits=limits_to_wire(limits),
-                isolation=isolation_to_wire(isolation),
+                limits=LIMITS.to_wire(limits),
+                isolation=ISOLATION.to_wire(isolation),
                 max_completion_ms=90_000,
             ),
             status=task_pb2.TaskStatus(
@@ -54,7 +54,7 @@ def task(
                 reason=task_pb2.REASON_MEMORY_LIMIT,
                 signal=9,
                 message=message,
-                usage=usage_to_wire(usage),
+                usage=None if usage is None else USAGE.to_wire(usage),
             ),
         )
     )

@@ -14,7 +14,7 @@ from croupier.master.store.rows import decode, encode
 from croupier.model.ids import DEFAULT_ROLE, TaskId
 from croupier.model.isolation import Limits, Usage
 from croupier.model.task import Reason, Source, TaskState, TaskStatus
-from croupier.wire.task import limits_from_wire, usage_from_wire
+from croupier.wire.task import LIMITS, USAGE
 from tests.harness.world import World, make_task
 
 USED = Usage(
@@ -60,7 +60,7 @@ def test_operators_see_the_usage_and_limits_of_an_ended_task() -> None:
     assert kept.status == status
     for with_command in (True, False):
         view = view_task(kept, with_command=with_command)
-        assert usage_from_wire(view.status.usage) == USED
+        assert USAGE.from_wire(view.status.usage) == USED
         assert Reason(view.status.reason) is Reason.MEMORY_LIMIT
         assert view.task.max_completion_ms == 60_000
 
@@ -76,8 +76,8 @@ def test_a_slimmed_task_keeps_its_limits() -> None:
     status = ended(world)
     (kept,) = world.state.ended
     view = view_task(replace(kept, info=info, status=status).slimmed())
-    assert limits_from_wire(view.task.limits) == info.limits
-    assert usage_from_wire(view.status.usage) == USED
+    assert LIMITS.from_wire(view.task.limits) == info.limits
+    assert USAGE.from_wire(view.status.usage) == USED
 
 
 def test_reconcile_repeats_the_usage() -> None:
