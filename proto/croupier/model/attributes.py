@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
-from typing import Protocol, cast
+from typing import Any
 
 from croupier.model.errors import InvalidRequest
 from croupier.model.isolation import NO_FEATURES, Features, feature_names, known_features
@@ -36,15 +36,6 @@ _BEFORE, _AFTER = "(.*,)?", "(,.*)?"
 _NUMBER = re.compile(r"\d{1,12}(\.\d{1,3})?\Z", re.ASCII)
 
 
-class _Compiled(Protocol):
-    """The part of a compiled RE2 pattern that is used; the library has no type hints."""
-
-    @property
-    def programsize(self) -> int: ...
-
-    def fullmatch(self, text: bytes) -> object | None: ...
-
-
 class Pattern:
     """A compiled regular expression in RE2's syntax, as from a peer. Immutable.
 
@@ -68,7 +59,7 @@ class Pattern:
         """
         self.text = text
         self._compiled = _compile(_encoded(text))
-        self.size = self._compiled.programsize
+        self.size: int = self._compiled.programsize
         if self.size > MAX_PROGRAM:
             raise InvalidRequest(
                 f"the pattern {text[:80]!r} is too complex:"
@@ -93,7 +84,7 @@ def _encoded(text: str) -> bytes:
     return encoded
 
 
-def _compile(pattern: bytes) -> _Compiled:
+def _compile(pattern: bytes) -> Any:
     try:
         import re2
     except ImportError:
@@ -105,7 +96,7 @@ def _compile(pattern: bytes) -> _Compiled:
     options.never_capture = True
     options.log_errors = False
     try:
-        return cast("_Compiled", re2.compile(pattern, options))
+        return re2.compile(pattern, options)
     except re2.error as error:
         why = error.args[0] if error.args else "it is malformed"
         reason = why.decode(errors="replace") if isinstance(why, bytes) else str(why)

@@ -1,18 +1,5 @@
 """The error tree; every error that crosses a module border is one of these.
 
-    CroupierError
-    |-- InvalidRequest    the caller's fault: the same request fails again
-    |-- NotFound          the object does not exist, or is not the caller's
-    |-- Conflict          the state has changed meanwhile, as with a stale offer
-    |-- Unauthenticated   the call has no valid credential
-    |-- PermissionDenied  no rule allows the caller to do this
-    |-- Unavailable       try again later
-    |   `-- NotLeader     ask the master that leads
-    |-- FailedOver        a newer session of the same id has taken over
-    |-- Removed           the framework or agent was removed permanently
-    |-- TooSlow           the peer did not read in time and was disconnected
-    `-- ProtocolViolation the peer broke the rules of the stream
-
 A broken invariant is an `assert`, not one of these.
 """
 

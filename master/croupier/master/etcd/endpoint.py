@@ -70,46 +70,6 @@ class Untrusted(Unavailable):
     """One side does not accept the other's certificate: usually a wrong file."""
 
 
-def fault_of(error: grpc.aio.AioRpcError, endpoint: object, user: str) -> CroupierError:
-    """Convert `error`, which a call to the member at `endpoint` raised.
-
-    Returns:
-        `Unavailable` if another member, or the same one later, may answer. `InvalidRequest` if
-        every member would always refuse. `Conflict` if the requested revision was compacted.
-        `NotFound` if there is no such lease. `StaleLogin` or `TooLarge`.
-    """
-    text = _words(error)
-    message = f"etcd at {endpoint}: {text}"
-    if any(words in text for words in _STALE_LOGIN):
-        return StaleLogin(message)
-    if _TOO_LARGE in text:
-        return TooLarge(message)
-    if any(words in text for words in _BAD_LOGIN):
-        return InvalidRequest(f"{message} (the user is {user!r})")
-    if _NOT_ASKED_FOR in text:
-        return InvalidRequest(f"{message}: give no user, or enable it")
-    if _LOGIN_WANTED in text:
-        return InvalidRequest(f"{message}: it wants a user and a password")
-    match error.code():
-        case grpc.StatusCode.PERMISSION_DENIED:
-            return InvalidRequest(f"{message}: user {user!r} must be granted the cluster's prefix")
-        case grpc.StatusCode.INVALID_ARGUMENT | grpc.StatusCode.UNIMPLEMENTED:
-            return InvalidRequest(message)
-        case grpc.StatusCode.NOT_FOUND:
-            return NotFound(message)
-        case grpc.StatusCode.OUT_OF_RANGE:
-            return Conflict(message)
-        case grpc.StatusCode.RESOURCE_EXHAUSTED if _FULL in text:
-            return Full(f"{message}: compact and defragment it, then disarm the alarm")
-        case grpc.StatusCode.UNAVAILABLE if any(words in text for words in _TLS):
-            return Untrusted(
-                f"{message}: TLS fails; are ca, certificate and key the right files? etcd reads a"
-                " new authority only at its start: restart its members one by one"
-            )
-        case _:
-            return Unavailable(message)
-
-
 def _words(error: grpc.aio.AioRpcError) -> str:
     details = error.details() or ""
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -165,8 +125,45 @@ class Endpoint:
         return stub(timeout=timeout_s, metadata=metadata)
 
     def fault_of(self, error: grpc.aio.AioRpcError) -> CroupierError:
-        """Return what `error`, which a call to this member raised, means; see `fault_of`."""
-        return fault_of(error, self.address, self._user)
+        """Convert `error`, which a call to this member raised.
+
+        Returns:
+            `Unavailable` if another member, or the same one later, may answer. `InvalidRequest` if
+            every member would always refuse. `Conflict` if the requested revision was compacted.
+            `NotFound` if there is no such lease. `StaleLogin` or `TooLarge`.
+        """
+        text, user = _words(error), self._user
+        message = f"etcd at {self.address}: {text}"
+        if any(words in text for words in _STALE_LOGIN):
+            return StaleLogin(message)
+        if _TOO_LARGE in text:
+            return TooLarge(message)
+        if any(words in text for words in _BAD_LOGIN):
+            return InvalidRequest(f"{message} (the user is {user!r})")
+        if _NOT_ASKED_FOR in text:
+            return InvalidRequest(f"{message}: give no user, or enable it")
+        if _LOGIN_WANTED in text:
+            return InvalidRequest(f"{message}: it wants a user and a password")
+        match error.code():
+            case grpc.StatusCode.PERMISSION_DENIED:
+                return InvalidRequest(
+                    f"{message}: user {user!r} must be granted the cluster's prefix"
+                )
+            case grpc.StatusCode.INVALID_ARGUMENT | grpc.StatusCode.UNIMPLEMENTED:
+                return InvalidRequest(message)
+            case grpc.StatusCode.NOT_FOUND:
+                return NotFound(message)
+            case grpc.StatusCode.OUT_OF_RANGE:
+                return Conflict(message)
+            case grpc.StatusCode.RESOURCE_EXHAUSTED if _FULL in text:
+                return Full(f"{message}: compact and defragment it, then disarm the alarm")
+            case grpc.StatusCode.UNAVAILABLE if any(words in text for words in _TLS):
+                return Untrusted(
+                    f"{message}: TLS fails; are ca, certificate and key the right files? etcd reads"
+                    " a new authority only at its start: restart its members one by one"
+                )
+            case _:
+                return Unavailable(message)
 
     async def close(self) -> None:
         """Disconnect."""

@@ -20,7 +20,6 @@ The outcomes are the decisions in short: for people, and for replays of a log wi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from hashlib import sha256
 
 from croupier.master.core import facts
@@ -28,7 +27,6 @@ from croupier.master.core.effects import AccessChanged, Answer, Close, Effect, H
 from croupier.master.core.messages import Offered
 from croupier.master.eventlog.codec import DIGESTED, answer_tag, as_json
 from croupier.master.eventlog.lines import Outcome
-from croupier.model.codec import Encode
 from croupier.model.ids import OfferId, Role
 from croupier.model.task import Source
 
@@ -95,14 +93,14 @@ class Digest:
 
     def __init__(self) -> None:
         self._hash = sha256()
+        self._encode = DIGESTED.encoder(Send | Close | Save | Happened | AccessChanged)
 
     def add(self, effects: Sequence[Effect]) -> str:
         """Add the decisions on one event, and return the digest."""
-        encode = _encoder()
         document = [
             [effect.request, answer_tag(effect.result)]
             if isinstance(effect, Answer)
-            else encode(effect)
+            else self._encode(effect)
             for effect in effects
         ]
         self._hash.update(as_json(document))
@@ -110,8 +108,3 @@ class Digest:
 
     def __str__(self) -> str:
         return self._hash.hexdigest()[:_LENGTH]
-
-
-@cache
-def _encoder() -> Encode:
-    return DIGESTED.encoder(Send | Close | Save | Happened | AccessChanged)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from croupier.master.eventlog import files
 from croupier.model.errors import Unavailable
+from croupier.process.durable_files import write_all
 from croupier.process.logging import get_logger
 
 MAX_WAITING = 32 * 1024 * 1024
@@ -125,21 +126,18 @@ class Writer:
 
     def _write(self, each: bytes | Iterator[bytes]) -> None:
         if isinstance(each, bytes):
-            self._write_all(each)
+            self._append(each)
             with self._change:
                 self._waiting -= len(each)
             return
         self._close_file()
         self._file = self._next_file()
         for line in each:
-            self._write_all(line)
+            self._append(line)
 
-    def _write_all(self, data: bytes) -> None:
-        rest = memoryview(data)
-        while rest:
-            done = os.write(self._file, rest)
-            self.written += done
-            rest = rest[done:]
+    def _append(self, data: bytes) -> None:
+        write_all(self._file, data)
+        self.written += len(data)
 
     def _next_file(self) -> int:
         files.make_room(self._path, self._most)

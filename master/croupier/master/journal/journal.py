@@ -36,6 +36,8 @@ OMITTED: Final = frozenset(
         facts.TaskLined,
     }
 )
+# Fields of facts that may be long.
+_TEXTS: Final = ("message", "problems", "name", "before", "after")
 _ID: Final = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 
 KEPT: Final = 10_000
@@ -300,20 +302,8 @@ def _outlined(fact: facts.PreemptionBegun) -> Preempting:
 
 def _shortened(fact: facts.Fact) -> facts.Fact:
     """Return the fact with at most `MOST_QUOTED` characters, and one, of each text."""
-    match fact:
-        case facts.AgentLeft() | facts.AgentRefused() | facts.FrameworkLeft():
-            return replace(fact, message=fact.message[: MOST_QUOTED + 1])
-        case facts.AgentUnhealthy():
-            return replace(fact, problems=fact.problems[: MOST_QUOTED + 1])
-        case facts.FrameworkJoined():
-            return replace(fact, name=fact.name[: MOST_QUOTED + 1])
-        case facts.FrameworkTornDown():
-            return replace(fact, name=fact.name[: MOST_QUOTED + 1])
-        case facts.RoleChanged():
-            before, after = fact.before[: MOST_QUOTED + 1], fact.after[: MOST_QUOTED + 1]
-            return replace(fact, before=before, after=after)
-        case _:
-            return fact
+    texts = {name: getattr(fact, name) for name in _TEXTS if hasattr(fact, name)}
+    return replace(fact, **{name: text[: MOST_QUOTED + 1] for name, text in texts.items()})
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:
