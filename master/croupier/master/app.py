@@ -92,11 +92,7 @@ class MasterDaemon:
 
     @property
     def driver(self) -> Driver:
-        """The driver of the current term.
-
-        Raises:
-            NotLeader: if this master follows.
-        """
+        """The driver of the current term; raises NotLeader if this master follows."""
         return self.leadership.term().driver
 
     async def start(self) -> None:
@@ -277,11 +273,7 @@ class MasterDaemon:
         return Address(address.host, bind(server, address, credentials))
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set.
-
-        Raises:
-            Exception: the error that ended one of the master's own tasks.
-        """
+        """Serve until `stop` is set; raises the error that ended one of the master's own tasks."""
         assert self._leading is not None
         stopping = asyncio.create_task(stop.wait())
         try:
@@ -337,11 +329,7 @@ class MasterDaemon:
 async def run_master(
     config: MasterConfig, stop: asyncio.Event, read: Callable[[], MasterConfig]
 ) -> None:
-    """Run a master until `stop` is set; `read` is for reloads.
-
-    Raises:
-        CroupierError: if it cannot start, or its store fails.
-    """
+    """Run a master until `stop` is set; raises CroupierError if it fails. `read` is for reloads."""
     master = MasterDaemon(config)
     reloader = master.reloader(read)
     try:

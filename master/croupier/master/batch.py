@@ -78,11 +78,7 @@ class Batch:
         return self._step(AllocationDue(PASS_BUDGET), now)
 
     def records(self) -> list[Record]:
-        """Return the records that must be durable before any effect is performed.
-
-        Raises:
-            FailedOver: if the core has learned that another master leads.
-        """
+        """Return the records to commit first; raises FailedOver if another master leads."""
         for effect in self.effects:
             if isinstance(effect, Deposed):
                 raise FailedOver(effect.message)

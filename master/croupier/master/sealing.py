@@ -104,11 +104,7 @@ class KeyFile:
     """Keys in a file, which is read again when it changes."""
 
     def __init__(self, path: Path) -> None:
-        """Read the file.
-
-        Raises:
-            InvalidRequest: if it cannot be read, or others than its owner can read it.
-        """
+        """Read the file; raises InvalidRequest if it is unreadable, or others can read it."""
         self.path = path
         self._version, self._keys = _read(path)
         self._problem = ""
@@ -262,11 +258,7 @@ class KeyBox:
         self._keys = keys
 
     def seal(self, place: SecretPlace, value: str) -> SealedValue:
-        """Seal one value with the first key.
-
-        Raises:
-            InvalidRequest: if there is no key.
-        """
+        """Seal one value with the first key; raises InvalidRequest if there is no key."""
         key = next(iter(self._keys()), None)
         if key is None:
             raise InvalidRequest(NO_KEY)
@@ -303,11 +295,7 @@ class KeyBox:
 def seal_task(
     box: SecretBox, framework_id: FrameworkId, task: TaskInfo, values: SecretValues
 ) -> TaskInfo:
-    """Return the task with its secrets sealed.
-
-    Raises:
-        InvalidRequest: if there is no key.
-    """
+    """Return the task with its secrets sealed; raises InvalidRequest if there is no key."""
     sealed = {
         name: box.seal(SecretPlace(framework_id, task.task_id, name), value)
         for name, value in values.reveal().items()
@@ -316,11 +304,7 @@ def seal_task(
 
 
 def open_task(box: SecretBox, framework_id: FrameworkId, task: TaskInfo) -> SecretValues:
-    """Return the plain values of a task's secrets.
-
-    Raises:
-        Unopenable: if one cannot be opened.
-    """
+    """Return the plain values of a task's secrets; raises Unopenable if one cannot be opened."""
     return SecretValues(
         {
             name: box.open(SecretPlace(framework_id, task.task_id, name), sealed)

@@ -147,11 +147,7 @@ class Sessions:
         return session
 
     def _check_room(self, caller: Caller) -> None:
-        """Check that another session of the caller may be opened.
-
-        Raises:
-            Unavailable: if too many are open.
-        """
+        """Raise Unavailable if too many sessions are open for another one of the caller."""
         host, principal = caller.host, caller.principal.name
         number, at_host = len(self._sessions), self._hosts[host]
         of_it = self._principals[principal]

@@ -78,11 +78,7 @@ class Codec:
         self.form = cache(self._form)
 
     def encoder(self, hint: Any) -> Encode:
-        """Return the encoder of values of the type `hint`.
-
-        Raises:
-            TypeError: if the type has no form.
-        """
+        """Return the encoder of values of the type `hint`; raises TypeError if it has no form."""
         return self.form(hint).encode or _same
 
     def decoder(self, hint: Any) -> Decode:

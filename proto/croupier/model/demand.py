@@ -44,11 +44,7 @@ class Demand:
     role: Role | None = None
 
     def check(self) -> None:
-        """Check the demand.
-
-        Raises:
-            InvalidRequest: if no offer can ever meet it.
-        """
+        """Raise InvalidRequest if no offer can ever meet the demand."""
         if not self.unit.scalars or self.unit.ranges or self.unit.sets:
             raise InvalidRequest("a demand's unit is made of scalars (ports:2 asks for two ports)")
         if self.count is not None and not 0 <= self.count <= MAX_COUNT:

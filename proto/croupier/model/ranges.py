@@ -37,11 +37,7 @@ def make_ranges(pairs: Iterable[Range]) -> Ranges:
 
 
 def union(*several: Ranges) -> Ranges:
-    """Return the union of `several`. O(n log n) in all their ranges.
-
-    Raises:
-        ValueError: if two share a number: no number can be held twice.
-    """
+    """Return the union of `several` in O(n log n); raises ValueError if two share a number."""
     ordered = sorted(chain.from_iterable(several))
     for (_, end), (begin, _) in pairwise(ordered):
         if begin <= end:
@@ -50,11 +46,7 @@ def union(*several: Ranges) -> Ranges:
 
 
 def difference(left: Ranges, right: Ranges) -> Ranges:
-    """Return `left` without the numbers of `right`.
-
-    Raises:
-        ValueError: if a number of `right` is not in `left`.
-    """
+    """Return `left` without the numbers of `right`; raises ValueError if one is not in `left`."""
     rest: list[Range] = []
     pending = list(reversed(right))
     for begin, end in left:

@@ -271,11 +271,7 @@ def total_of(amounts: Iterable[Resources]) -> Resources:
 
 
 def sum_of(amounts: Iterable[Resources]) -> Resources:
-    """Return the sum of `amounts`, in linear time, because ranges are sorted once.
-
-    Raises:
-        ValueError: if a number or an item is in two of them.
-    """
+    """Return the sum of `amounts` in linear time; raises ValueError if two hold one item."""
     scalars: dict[str, int] = {}
     ranges: dict[str, list[Ranges]] = {}
     sets: dict[str, list[frozenset[str]]] = {}
@@ -310,11 +306,7 @@ def check_names(names: list[str]) -> None:
 
 
 def check_spelling(names: Iterable[str]) -> None:
-    """Check that people mean no other resource by these names.
-
-    Raises:
-        InvalidRequest: if they do.
-    """
+    """Raise InvalidRequest if people mean another resource by one of these names."""
     for name in names:
         meant = _MEANT.get(name.lower(), name)
         if meant != name:

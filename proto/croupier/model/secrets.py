@@ -105,11 +105,7 @@ class SecretValues:
         return dict.fromkeys(self._values, WITHHELD)
 
     def check(self) -> None:
-        """Check the values; errors quote none.
-
-        Raises:
-            InvalidRequest: if no task can be given one of them.
-        """
+        """Raise InvalidRequest if no task can be given one of the values; errors quote none."""
         check_secret_names(self._values)
         for name, value in self._values.items():
             if "\0" in value:

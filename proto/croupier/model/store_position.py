@@ -33,11 +33,7 @@ class StorePosition:
     proof: str = field(default="", repr=False)
 
     def check(self) -> None:
-        """Refuse a position that no master can have sent.
-
-        Raises:
-            InvalidRequest: if a number is absurd or a text too long.
-        """
+        """Raise InvalidRequest if no master can have sent the position."""
         check_epoch(self.epoch)
         check_epoch(self.generation)
         if not 0 <= self.commit <= MAX_COMMIT:

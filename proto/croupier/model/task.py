@@ -345,11 +345,7 @@ class TaskInfo:
 
 
 def check_grace(grace_ms: int) -> int:
-    """Return `grace_ms` if a task may have that much time to end after SIGTERM.
-
-    Raises:
-        InvalidRequest: if it is negative or above 24 hours.
-    """
+    """Return `grace_ms` if it is a legal time to end after SIGTERM; else raise InvalidRequest."""
     if not 0 <= grace_ms <= MAX_GRACE_MS:
         raise InvalidRequest("the kill grace must be between 0 and 24 hours")
     return grace_ms

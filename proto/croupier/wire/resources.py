@@ -160,11 +160,7 @@ def _items_from_wire(wire: pb.NamedSet) -> frozenset[str]:
 
 
 def by_name(pairs: Iterable[tuple[str, T]], named: dict[str, T] | None = None) -> dict[str, T]:
-    """Add `pairs` to `named`, an empty dictionary if None, and return it.
-
-    Raises:
-        InvalidRequest: if a name is given twice.
-    """
+    """Add `pairs` to `named`, or to a new one; raises InvalidRequest if a name is given twice."""
     named = {} if named is None else named
     for name, value in pairs:
         if name in named:

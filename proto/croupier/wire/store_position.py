@@ -18,11 +18,7 @@ def position_to_wire(position: StorePosition) -> pb.StorePosition:
 
 
 def position_from_wire(wire: pb.StorePosition) -> StorePosition:
-    """Return the position in `wire`, whose proof is not checked here.
-
-    Raises:
-        InvalidRequest: if no master can have sent it.
-    """
+    """Return the position in `wire`, with any proof; raises InvalidRequest if it is absurd."""
     position = StorePosition(
         wire.generation, wire.epoch, wire.term[:255], wire.commit, wire.proof[:64].hex()
     )

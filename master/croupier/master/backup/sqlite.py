@@ -129,11 +129,7 @@ def sqlite_witnesses(path: Path) -> list[Witness]:
 
 
 def check_free(path: Path, *, replaces: bool) -> None:
-    """Refuse to replace a database unless the operator wants that.
-
-    Raises:
-        Conflict: if there is one.
-    """
+    """Raise Conflict if there is a database, unless the operator wants to replace it."""
     log = _beside(path, "-wal")
     if not replaces and (_is_there(path) or _is_there(log)):
         raise Conflict(

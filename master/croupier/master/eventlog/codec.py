@@ -132,11 +132,7 @@ DIGESTED: Final = Codec(NAMES, {Command: Form(_without_command, _decode_command)
 
 @cache
 def event_encoder() -> Encode:
-    """Return the encoder of the events of `LOGGED`.
-
-    Raises:
-        TypeError: if one of them has a field that cannot be written.
-    """
+    """Return the encoder of the events of `LOGGED`; raises TypeError if one cannot be written."""
     return CODEC.encoder(_ANY)
 
 
@@ -177,11 +173,7 @@ _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 def read_line(text: bytes) -> Line:
-    """Return the value of a line.
-
-    Raises:
-        Undecodable: if the line is damaged, or of another format.
-    """
+    """Return the value of a line; raises Undecodable if it is damaged, or of another format."""
     try:
         document = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):

@@ -13,11 +13,7 @@ _NUMBERED = re.compile(r"(?P<base>.+)\.(?P<number>\d{6,12})\Z", re.ASCII)
 
 
 def older(path: Path) -> list[Path]:
-    """Return the older files of the log at `path`, oldest first.
-
-    Raises:
-        OSError: if the folder cannot be read.
-    """
+    """Return the older files of the log at `path`, oldest first; raises OSError."""
     found = []
     for each in path.parent.iterdir():
         match = _NUMBERED.match(each.name)
@@ -27,11 +23,7 @@ def older(path: Path) -> list[Path]:
 
 
 def next_older(path: Path) -> Path:
-    """Return the name for `path` when a newer file replaces it.
-
-    Raises:
-        OSError: if the folder cannot be read.
-    """
+    """Return the name for `path` when a newer file replaces it; raises OSError."""
     before = older(path)
     number = int(before[-1].name.rpartition(".")[2]) + 1 if before else 1
     return path.with_name(f"{path.name}.{number:0{DIGITS}d}")
@@ -50,11 +42,7 @@ def make_room(path: Path, most: int) -> None:
 
 
 def all_of(path: Path) -> list[Path]:
-    """Return all files of the log that has the file `path`, oldest first.
-
-    Raises:
-        OSError: if the folder cannot be read.
-    """
+    """Return all files of the log that has the file `path`, oldest first; raises OSError."""
     match = _NUMBERED.match(path.name)
     base = path.with_name(match["base"]) if match else path
     found = older(base)

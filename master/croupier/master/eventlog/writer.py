@@ -27,11 +27,7 @@ _log = get_logger("croupier.master")
 
 
 def open_new(path: Path) -> int:
-    """Create a file that only its owner may read, and return its descriptor.
-
-    Raises:
-        OSError: if a file of that name exists, or it cannot be created.
-    """
+    """Create a file that only its owner may read, and return its descriptor; raises OSError."""
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
 
@@ -46,11 +42,7 @@ class Writer:
     def __init__(
         self, path: Path, most: int, max_waiting: int = MAX_WAITING, open_file: Open = open_new
     ) -> None:
-        """Rename an existing log, and open a new file.
-
-        Raises:
-            Unavailable: if that fails, or `path` is not a regular file.
-        """
+        """Rename an existing log, and open a new file; raises Unavailable if that fails."""
         self.failure: str | None = None
         self.written = 0
         self._path, self._most, self._max_waiting = path, most, max_waiting

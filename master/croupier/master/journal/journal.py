@@ -126,11 +126,7 @@ def id_text(epoch: int, number: int) -> str:
 
 
 def parse_id(text: str) -> tuple[int, int]:
-    """Return the epoch and the number of an event's id.
-
-    Raises:
-        InvalidRequest: if it is no id of an event.
-    """
+    """Return the epoch and the number of an event's id; raises InvalidRequest if it is none."""
     epoch, _, number = text.partition("-")
     if not _ID.fullmatch(text):
         raise InvalidRequest("not the id of an event: it has the form EPOCH-NUMBER, such as 3-1042")

@@ -87,11 +87,7 @@ class Readers:
 
     @contextmanager
     def reading(self, caller: Caller) -> Iterator[None]:
-        """Count a reader while it reads.
-
-        Raises:
-            Unavailable: if there are too many.
-        """
+        """Count a reader while it reads; raises Unavailable if there are too many."""
         name = caller.principal.name
         mine = self._of.get(name, 0)
         if len(self) >= MOST_READERS:
@@ -111,11 +107,7 @@ class Watch:
     """A reader of the journal of one term."""
 
     def __init__(self, term: Term, caller: Caller, query: EventQuery) -> None:
-        """Read from where `query` says.
-
-        Raises:
-            InvalidRequest: if `since` is no id of an event.
-        """
+        """Read from where `query` says; raises InvalidRequest if `since` is no id of an event."""
         self._term, self._caller, self._query = term, caller, query
         # Later steps may run in tasks of other calls.
         self._call = current_call()

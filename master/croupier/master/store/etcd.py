@@ -147,11 +147,7 @@ class EtcdStore(Store):
         return op.put(self._keys.schema, str(SCHEMA_VERSION).encode())
 
     async def commit(self, records: Sequence[Record]) -> None:
-        """See `Store`.
-
-        Raises:
-            FailedOver: if another master leads.
-        """
+        """See `Store`; raises FailedOver if another master leads."""
         assert self._is_loaded, "load comes first"
         latest: dict[tuple[str, str], Record] = {}
         for record in records:

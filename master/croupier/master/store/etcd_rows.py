@@ -89,11 +89,7 @@ async def staged_rows(client: EtcdClient, keys: Keys, parts: int, revision: int)
 
 
 def parse_head(head: pb.KeyValue) -> tuple[int, int]:
-    """Return the number of staged parts and the number of the last commit.
-
-    Raises:
-        Damaged: if it is none of ours.
-    """
+    """Return the numbers of staged parts and of the last commit; raises Damaged if not ours."""
     try:
         fields = json.loads(unsealed(head.key, head.value))
         return int(fields["parts"]), int(fields["commits"])
@@ -122,11 +118,7 @@ def is_old(kv: pb.KeyValue) -> bool:
 
 
 def batches(keys: Keys, rows: Sequence[Row]) -> list[list[pb.RequestOp]]:
-    """Return the operations that write `rows`, by transaction.
-
-    Raises:
-        Unavailable: if a record is too large.
-    """
+    """Return the operations that write `rows`, by transaction; raises Unavailable if too large."""
     found: list[list[pb.RequestOp]] = []
     room = 0
     for row in rows:

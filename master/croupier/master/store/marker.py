@@ -102,11 +102,7 @@ def read_marker(database: Path) -> Marker | None:
 
 
 def write_marker(database: Path, marker: Marker) -> None:
-    """Replace the marker and sync it; the proof of its position is left out.
-
-    Raises:
-        OSError: if it cannot be written.
-    """
+    """Replace the marker, without a proof, and sync it; raises OSError if that fails."""
     fields = {"cluster": marker.cluster, **asdict(marker.position)}
     del fields["proof"]
     body = json.dumps(fields).encode() + b"\n"

@@ -190,11 +190,7 @@ def sealed(key: bytes, value: bytes) -> bytes:
 
 
 def unsealed(key: bytes, value: bytes) -> bytes:
-    """Return the value that `sealed` was given.
-
-    Raises:
-        Damaged: if the checksum does not match.
-    """
+    """Return the value that `sealed` was given; raises Damaged if the checksum does not match."""
     prefix, body = value[:PREFIX], value[PREFIX:]
     if prefix != b"%08x " % checksum(key, body):
         raise Damaged("its checksum does not match")

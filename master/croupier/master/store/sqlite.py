@@ -135,11 +135,7 @@ class SqliteStore(Store):
         return InvalidRequest(f"the store {self._path} {what}: {WHAT_TO_DO}")
 
     def _check_beside(self) -> Marker | None:
-        """Check the files beside the database before SQLite changes them.
-
-        Raises:
-            InvalidRequest: if durable commits or the whole database are missing.
-        """
+        """Raise InvalidRequest if durable commits are lost, before SQLite changes the files."""
         if not self._path.parent.is_dir():
             return None
         if os.statvfs(self._path.parent).f_flag & os.ST_RDONLY:
@@ -268,11 +264,7 @@ class SqliteStore(Store):
                 self._mark_term(record)
 
     def _check_foreign_commits(self, connection: sqlite3.Connection) -> None:
-        """Refuse to write over what another process has committed.
-
-        Raises:
-            Unavailable: if one has.
-        """
+        """Raise Unavailable if another process has committed, so as not to write over that."""
         if table.foreign_commits(connection) != self._foreign_commits:
             raise Unavailable(
                 f"another process has written to the store {self._path}, which only one master may"

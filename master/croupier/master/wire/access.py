@@ -52,11 +52,7 @@ def policy_to_wire(policy: AccessPolicy) -> pb.GetPolicyResponse:
 
 
 def changes_from_wire(changes: Iterable[pb.PolicyChange]) -> tuple[PolicyChange, ...]:
-    """Convert changes of the policy.
-
-    Raises:
-        InvalidRequest: if one is malformed, or there are too many.
-    """
+    """Convert changes of the policy; raises InvalidRequest if one is malformed, or one too many."""
     found: list[PolicyChange] = []
     for change in changes:
         check_count(len(found) + 1, MAX_CHANGES, "changes in one call")
@@ -94,11 +90,7 @@ def rule_to_wire(rule: Rule) -> pb.Rule:
 
 
 def rule_from_wire(wire: pb.Rule) -> Rule:
-    """Convert a rule.
-
-    Raises:
-        InvalidRequest: if an action is unknown, or there are too many.
-    """
+    """Convert a rule; raises InvalidRequest if an action is unknown, or there are too many."""
     check_count(len(wire.actions), 100, "actions of one rule")
     actions = tuple(dict.fromkeys(map(parse_action, wire.actions)))
     return Rule(wire.name, wire.subject, actions, wire.object)

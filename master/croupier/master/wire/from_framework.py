@@ -112,11 +112,7 @@ def _parts(named: tuple[T, ...]) -> Iterator[tuple[tuple[T, ...], bool]]:
 
 
 def _check_counts(wire: pb.Call) -> None:
-    """Refuse a call that names too many things, before it is converted.
-
-    Raises:
-        InvalidRequest: if it does.
-    """
+    """Raise InvalidRequest if a call names too many things, before it is converted."""
     check_count(len(wire.accept.offer_ids), MAX_OFFERS_PER_CALL, "offers in one call")
     check_count(len(wire.accept.operations), MAX_TASKS_PER_ACCEPT, "operations in one ACCEPT")
     tasks = sum(len(operation.launch.tasks) for operation in wire.accept.operations)

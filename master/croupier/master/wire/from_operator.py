@@ -22,11 +22,7 @@ _PARTS = {
 
 
 def changes_from_wire(wire: Sequence[pb.RoleChange]) -> tuple[RoleChange, ...]:
-    """Convert changes of roles.
-
-    Raises:
-        InvalidRequest: if one is malformed, or they are too many.
-    """
+    """Convert changes of roles; raises InvalidRequest if one is malformed, or they are too many."""
     if len(wire) > MAX_CHANGES:
         raise InvalidRequest(f"more than {MAX_CHANGES} roles cannot be changed at once")
     return tuple(map(_change, wire))
