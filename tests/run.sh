@@ -48,8 +48,8 @@ page tests/integration/page
 property tests/property
 pythons ends
 whole-2 tests/e2e/test_[a-ce-f]*
-parts tests/integration --ignore=tests/integration/agent --ignore=tests/integration/ctl --ignore=tests/integration/etcd --ignore=tests/integration/isolation --ignore=tests/integration/page --ignore=tests/integration/shim
-simulator tests/unit/sim tests/scenarios
+parts tests/integration --ignore=tests/integration/agent --ignore=tests/integration/ctl --ignore=tests/integration/etcd --ignore=tests/integration/isolation --ignore=tests/integration/page --ignore=tests/integration/shim --ignore=tests/integration/sim
+simulator tests/unit/sim tests/integration/sim tests/scenarios
 ctl tests/integration/ctl
 whole-3 tests/e2e/test_[g-r]*
 other tests --ignore=tests/unit --ignore=tests/property --ignore=tests/scenarios --ignore=tests/integration --ignore=tests/e2e

@@ -7,14 +7,21 @@ set -eu
 cd "$(dirname "$0")/.."
 sh deploy/setup.sh dev
 if [ -z "${1:-}" ]; then
-    # The simulator's tests take half of the time: beside all others, on another processor.
-    log="$(mktemp)"
-    trap 'rm -f "$log"' EXIT
-    .venv/bin/python -m pytest -q -p no:cacheprovider -p no:schemathesis tests/unit/sim >"$log" 2>&1 &
+    # Four shares at a time: the first two compute, and those of programs and connections also wait.
+    logs="$(mktemp -d)"
+    trap 'rm -rf "$logs"' EXIT
     result=0
-    .venv/bin/python -m pytest -q -p no:schemathesis tests/unit tests/scenarios --ignore=tests/unit/sim || result=$?
-    wait $! || result=$?
-    cat "$log"
+    xargs -P 4 -I '{}' sh -c '
+        set -- {}
+        log=$1; shift
+        .venv/bin/python -m pytest -q -p no:cacheprovider -p no:schemathesis "$@" >"$log" 2>&1
+    ' <<END || result=1
+$logs/simulator tests/unit/sim tests/scenarios
+$logs/master tests/unit/master
+$logs/programs tests/unit/apps tests/unit/ctl tests/unit/net tests/unit/process
+$logs/others tests/unit $(printf -- '--ignore=tests/unit/%s ' sim master apps ctl net process)
+END
+    cat "$logs"/*
     exit "$result"
 fi
 words="$(echo "$1" | tr -c '[:alnum:]_' '\n' | grep -vxE 'and|or|not|' | paste -sd '|' -)"

@@ -16,7 +16,7 @@ from croupier.sim.experiment import Options, Result, Simulated
 from croupier.sim.machine import Even
 from croupier.sim.report import write_csv
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[2] / "unit/sim/data"
 
 
 def ignore(done: float, text: str = "") -> None:
