@@ -111,6 +111,17 @@ class Limits:
             if not 0 <= getattr(self, name) <= _MOST.get(name, MAX_AMOUNT):
                 raise InvalidRequest(f"the limit of {name} is out of range")
 
+    def needs(self) -> Features:
+        """Return what an agent must be able to enforce for these limits."""
+        wanted = {
+            Feature.CPU_QUOTA: self.cpus,
+            Feature.MEMORY: self.mem,
+            Feature.DISK: self.disk,
+            Feature.PIDS: self.pids,
+            Feature.FILES: self.files,
+        }
+        return frozenset(feature for feature, value in wanted.items() if value)
+
 
 NO_LIMITS: Final = Limits()
 
@@ -146,23 +157,17 @@ class Isolation:
                 " PATH begins with /"
             )
 
+    def needs(self) -> Features:
+        """Return what an agent must be able to enforce for this isolation."""
+        wanted = {
+            Feature.NAMESPACES: self.namespaces,
+            Feature.NO_NETWORK: self.no_network,
+            Feature.IMAGES: bool(self.image),
+        }
+        return frozenset(feature for feature, value in wanted.items() if value)
+
 
 NO_ISOLATION: Final = Isolation()
-
-
-def needed_features(limits: Limits, isolation: Isolation) -> Features:
-    """Return what an agent must be able to enforce for a task with these limits and isolation."""
-    wanted: dict[Feature, object] = {
-        Feature.CPU_QUOTA: limits.cpus,
-        Feature.MEMORY: limits.mem,
-        Feature.DISK: limits.disk,
-        Feature.PIDS: limits.pids,
-        Feature.FILES: limits.files,
-        Feature.NAMESPACES: isolation.namespaces,
-        Feature.NO_NETWORK: isolation.no_network,
-        Feature.IMAGES: isolation.image,
-    }
-    return frozenset(feature for feature, value in wanted.items() if value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,6 @@ from croupier.model.isolation import (
     Isolation,
     Limits,
     Usage,
-    needed_features,
 )
 from croupier.model.output_bound import NO_OUTPUT_BOUND, OutputBound
 from croupier.model.resources import Resources
@@ -298,7 +297,7 @@ class TaskInfo:
         """Return what an agent must be able to enforce for the task."""
         if self.limits is NO_LIMITS and self.isolation is NO_ISOLATION:
             return NO_FEATURES
-        return needed_features(self.limits, self.isolation)
+        return self.limits.needs() | self.isolation.needs()
 
     def outline(self) -> TaskInfo:
         """Return the task without its command, labels and image."""
