@@ -18,7 +18,17 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from fractions import Fraction
 from functools import cache
-from typing import Any, Final, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    NoReturn,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from croupier.model import errors
 from croupier.model.errors import CroupierError
@@ -45,14 +55,8 @@ class UnknownName(Undecodable):
     """A document with a name that is not known: a newer release may have written it."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Form:
-    """The written form of values of one type.
-
-    Attributes:
-        encode: makes a value that `json` can write; None if the value is one already.
-        decode: the inverse. Raises `Undecodable` or an error of the type's constructor.
-    """
+class Form(NamedTuple):
+    """The written form of values of one type; without `encode`, `json` writes them as they are."""
 
     encode: Encode | None
     decode: Decode
@@ -71,7 +75,7 @@ class Codec:
         self._names = names or {}
         self._special = {
             Resources: Form(_resources, _decode_resources),
-            Fraction: Form(_fraction, _decode_fraction),
+            Fraction: Form(lambda each: [each.numerator, each.denominator], _decode_fraction),
             CroupierError: Form(_error, _decode_error),
             **(special or {}),
         }
@@ -79,14 +83,10 @@ class Codec:
 
     def encoder(self, hint: Any) -> Encode:
         """Return the encoder of values of the type `hint`; raises TypeError if it has no form."""
-        return self.form(hint).encode or _same
+        return self.form(hint).encode or (lambda value: value)
 
     def decoder(self, hint: Any) -> Decode:
-        """Return the decoder of values of the type `hint`; it raises only `Undecodable`.
-
-        Raises:
-            TypeError: if the type has no form.
-        """
+        """Return the decoder of values of the type `hint`, which raises only `Undecodable`."""
         decode = self.form(hint).decode
 
         def decoded(document: Any) -> Any:
@@ -108,8 +108,6 @@ class Codec:
         while hasattr(hint, "__supertype__"):
             hint = hint.__supertype__
         origin, parts = get_origin(hint), get_args(hint)
-        if hint in (None, types.NoneType):
-            return Form(None, _none)
         if origin in (Union, types.UnionType):
             return self._union(parts)
         if origin is Literal:
@@ -255,10 +253,6 @@ def _default(field: dataclasses.Field[Any]) -> Any:
     return _NO_DEFAULT if field.default is dataclasses.MISSING else field.default
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
 def _type_name(document: Any) -> str:
     return "nothing" if document is None else f"a {type(document).__name__}"
 
@@ -277,11 +271,6 @@ def _check_type(cls: type, document: Any) -> Any:
     if type(document) is not cls:
         _refuse(document, f"a {cls.__name__}")
     return document
-
-
-def _none(document: Any) -> None:
-    if document is not None:
-        _refuse(document, "nothing")
 
 
 def _atom(cls: type) -> Decode:
@@ -342,10 +331,6 @@ def _sequence(form: Form, written: Callable[[Any], Any], made: Callable[[Any], A
     if encode is None:
         return Form(written, decode)
     return Form(lambda values: written([encode(each) for each in values]), decode)
-
-
-def _fraction(value: Fraction) -> list[int]:
-    return [value.numerator, value.denominator]
 
 
 def _decode_fraction(document: Any) -> Fraction:

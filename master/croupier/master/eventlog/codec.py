@@ -138,13 +138,9 @@ def event_encoder() -> Encode:
 
 @cache
 def _decoders() -> dict[str, Decode]:
-    decoders = {name: CODEC.decoder(cls) for cls, name in _LINES.items()}
-    return decoders | {
-        "at": CODEC.decoder(float),
-        "event": CODEC.decoder(_ANY),
-        "did": CODEC.decoder(tuple[Outcome, ...]),
-        "decided": CODEC.decoder(str),
-    }
+    entry = {"at": float, "event": _ANY, "did": tuple[Outcome, ...], "decided": str}
+    kinds = {name: cls for cls, name in _LINES.items()} | entry
+    return {name: CODEC.decoder(kind) for name, kind in kinds.items()}
 
 
 def write_line(line: Head | Known) -> bytes:
