@@ -67,7 +67,7 @@ def test_each_cause_has_advice() -> None:
         ),
         "role ads/prod: weight 1, share 0.250, entitled to 0.000",
         "",
-        "It gets no more offers:",
+        "It gets nothing more:",
         "  limit, 3 agents: ads holds cpus:5 of cpus:5",
         "    -> croupier quota set ads --limit ..., or wait until tasks of ads end",
         "  new to us, 1 agent: agent a1: who knows",
@@ -76,14 +76,14 @@ def test_each_cause_has_advice() -> None:
 
 def test_the_causes_of_one_agent() -> None:
     assert explained(LIMIT, agent="host1")[-3:] == [
-        "It gets no more offers of host1:",
+        "It gets nothing more of host1:",
         "  limit: ads holds cpus:5 of cpus:5",
         "    -> croupier quota set ads --limit ..., or wait until tasks of ads end",
     ]
 
 
 def test_a_framework_without_causes() -> None:
-    assert explained()[-1] == "Nothing has prevented more offers since the last one."
+    assert explained()[-1] == "Nothing keeps it from more."
 
 
 @pytest.mark.parametrize(

@@ -151,12 +151,12 @@ def reason_lines(found: View, agent: str) -> Iterator[str]:
     """Yield each cause with advice; `agent` is empty unless it is about one agent."""
     reasons, roles = found["reasons"], found["framework"]["roles"]
     if not reasons:
-        yield "Nothing has prevented more offers since the last one."
+        yield "Nothing keeps it from more."
         return
     if all(reason["cause"] == "demand is met" for reason in reasons):
         yield "It wants nothing more:"
     else:
-        yield f"It gets no more offers of {agent}:" if agent else "It gets no more offers:"
+        yield f"It gets nothing more of {agent}:" if agent else "It gets nothing more:"
     for reason in reasons:
         role = f" in role {reason['role']}" if len(roles) > 1 else ""
         agents = "" if agent or not reason["agents"] else f", {many(reason['agents'], 'agent')}"

@@ -36,7 +36,7 @@ export function why(found) {
   const lined = framework.lined_up
     ? `${framework.lined_up} of its ${many(framework.queued, "queued task")} wait lined up at ${hosts.length === 1 ? hosts[0] : many(hosts.length, "agent")}, behind tasks like them. `
     : "";
-  const lead = reasons.length ? "It gets no more offers because:" : "Nothing has kept it from more offers since the last one.";
+  const lead = reasons.length ? "It gets nothing more because:" : "Nothing keeps it from more.";
   return h("div", { class: "why" }, h("p", null, shares, lined, lead),
     h("ol", null, reasons.map((reason) => h("li", null, cause(reason, framework.roles.length > 1)))));
 }
