@@ -9,6 +9,7 @@ from croupier.master.allocator.entitlements import Ratio
 from croupier.master.allocator.preemptor import EFFORT
 from croupier.master.allocator.starvation import PreemptionRules, ShareProjection
 from croupier.master.core import calls
+from croupier.master.core.agent_commands import Deactivate, OperateAgent
 from croupier.master.core.effects import SessionId
 from croupier.master.core.facts import PreemptionBegun, PreemptionEnded
 from croupier.master.core.messages import PreemptRequested
@@ -189,6 +190,16 @@ def test_why_reports_missing_victims() -> None:
     pass_time(world, 10.0)
     (line,) = preemption_reasons(world, "late")
     assert "nothing can be taken back for it now" in line
+
+
+def test_why_promises_no_victims_while_no_agent_takes_tasks() -> None:
+    world = World(settings=HURRY)
+    fill(world)
+    (late,) = [f for f, known in world.state.frameworks.items() if not known.tasks]
+    (agent_id,) = world.state.agents
+    world.do(OperateAgent(1, agent_id, Deactivate(), "me"))
+    causes = [each.cause for each in explained(world.state, late, AgentId(""), world.now).reasons]
+    assert causes == ["no agents", "agent is deactivated"]
 
 
 def test_why_omits_preemption_when_it_is_off() -> None:

@@ -138,6 +138,9 @@ def _preemption(
 ) -> Iterable[PassedOver]:
     """Yield, for each waiting role of the framework, when the master preempts for it."""
     waiting = {passed.role for passed in reasons if passed.cause is not Cause.ELIGIBLE}
+    if any(passed.cause is Cause.NO_AGENTS for passed in reasons):
+        # Room on agents that take no tasks helps nobody.
+        return
     for role in framework.roles:
         text = state.preemptor.describe(framework.framework_id, role, now)
         if text is not None and role in waiting:
