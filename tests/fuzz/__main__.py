@@ -20,6 +20,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="0: a new one")
     parser.add_argument("--rate", type=float, default=RATE, help="messages a second")
     parser.add_argument("--no-auth", action="store_true", help="a master without authentication")
+    parser.add_argument("--only", default="", help="part of the names of attacks: no others")
     parser.add_argument("--keep", type=Path, help="folder for logs and cases; default: a new one")
     given = parser.parse_args()
     seed = given.seed or time.time_ns() % 1_000_000
@@ -28,9 +29,10 @@ def main() -> int:
     print(f"seed {seed}, {given.seconds:g} s, logs in {folder}", flush=True)
     # Daemons and honest peers come first.
     os.nice(5)
-    report = asyncio.run(
-        Campaign(folder, seed, given.seconds, given.rate, has_auth=not given.no_auth).run()
+    campaign = Campaign(
+        folder, seed, given.seconds, given.rate, has_auth=not given.no_auth, only=given.only
     )
+    report = asyncio.run(campaign.run())
     print_report(report)
     if report.findings:
         print(f"reproduce with SEED={seed}; the latest cases of each attack are in {folder}")

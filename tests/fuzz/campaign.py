@@ -78,12 +78,14 @@ class Campaign:
         longest_step_s: float = judge.MOST_STEP_S,
         *,
         has_auth: bool = True,
+        only: str = "",
     ) -> None:
         """Attack for about `seconds`, with `rate` messages a second.
 
-        With `has_auth` the master authenticates, and attackers have several credentials.
+        With `has_auth` the master authenticates, and attackers have several credentials. Attacks
+        whose name does not contain `only` are left out.
         """
-        self._has_auth = has_auth
+        self._has_auth, self._only = has_auth, only
         self._folder, self._seed, self._seconds = folder, seed, seconds
         self._rate, self._longest_step_s = rate, longest_step_s
         self._daemons: list[Daemon] = []
@@ -164,6 +166,10 @@ class Campaign:
             address = Address("127.0.0.1", port)
             self._attacks.append(HttpAttack(daemon.name, address, routes, seed))
         self._attacks.append(StateAttack(seed))
+        for attack in [each for each in self._attacks if self._only not in each.name]:
+            self._attacks.remove(attack)
+            await attack.close()
+        assert self._attacks, f"no attack has {self._only!r} in its name"
 
     async def _until_answered(self, master: Address) -> None:
         async with make_channel(master) as channel:
@@ -203,7 +209,7 @@ class Campaign:
         waiting = [each for each in self._attacks if each not in alone]
         # Streams have most turns: one of their cases has hundreds of messages.
         streams = [each for each in waiting if isinstance(each, StreamAttack)]
-        for _ in range(len(waiting) * STREAM_TURNS // max(len(streams), 1)):
+        for _ in range(len(waiting) * STREAM_TURNS // len(streams) if streams else 0):
             waiting.insert(self._order.randrange(len(waiting)), self._order.choice(streams))
 
         async def work(waiting: list[Attack]) -> None:
@@ -215,7 +221,7 @@ class Campaign:
                 await asyncio.sleep(max(0.0, ahead_s))
 
         async with asyncio.TaskGroup() as group:
-            for _ in range(AT_ONCE):
+            for _ in range(min(AT_ONCE, len(waiting))):
                 group.create_task(work(waiting))
             for attack in alone:
                 group.create_task(work([attack]))

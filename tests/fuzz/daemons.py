@@ -42,7 +42,7 @@ class Daemon:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=ROOT,
-                env={**os.environ, "CROUPIER_PARENT": str(os.getpid())},
+                env={**os.environ, "CROUPIER_PARENT": str(os.getpid()), "PYTHONFAULTHANDLER": "1"},
             )  # fmt: skip
         self.peak_kib = 0
 
@@ -64,12 +64,6 @@ class Daemon:
     def end(self) -> str:
         """How the process ended."""
         return f"exit code {self._process.returncode}"
-
-    @property
-    def cpu_s(self) -> float:
-        """Seconds of processor time that it has used."""
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def measure(self) -> None:
         """Note the resident size."""

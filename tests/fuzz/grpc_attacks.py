@@ -37,6 +37,8 @@ ANSWER_S: Final = 20.0
 LISTEN_S: Final = 0.02
 # Statuses that a master never answers: an exception in a handler is UNKNOWN.
 _NEVER: Final = frozenset({grpc.StatusCode.UNKNOWN, grpc.StatusCode.DATA_LOSS})
+# Part of the cases whose messages come in any order.
+OUT_OF_ORDER: Final = 0.2
 _DAMAGED: Final = 0.02
 _OVERSIZE: Final = 0.0005
 
@@ -124,23 +126,17 @@ class UnaryAttack(GrpcAttack):
 
 
 class StreamAttack(GrpcAttack):
-    """Streams of requests: a legal beginning, and then anything."""
+    """Streams of requests: a legal beginning and then anything, or both in any order."""
 
     async def run(self, case: Case) -> None:
         """Open a stream, send requests, and end it in one of several ways."""
         call = await self._open()
         listening = asyncio.create_task(self._listen(call))
         try:
-            if self.rng.random() < 0.85:
-                for opener in OPENERS[self._method.path](self.messages, self.values):
-                    await self._send(call, case, opener.SerializeToString(), 1)
-                # Answers name ids that the requests then use.
-                await asyncio.sleep(LISTEN_S)
-            for _ in range(self.rng.randint(1, MOST_REQUESTS)):
-                request, count = self._request()
-                await self._send(call, case, self._encoded(request), count)
-                if self.rng.random() < 0.3:
-                    await asyncio.sleep(0)
+            if self.rng.random() < OUT_OF_ORDER:
+                await self._send_out_of_order(call, case)
+            else:
+                await self._send_in_order(call, case)
             await self._end(call)
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
             # The master has ended the stream; its status is read below.
@@ -160,6 +156,29 @@ class StreamAttack(GrpcAttack):
             pass
         finally:
             await self._settle(call, listening)
+
+    async def _send_in_order(self, call: Any, case: Case) -> None:
+        if self.rng.random() < 0.85:
+            for opener in OPENERS[self._method.path](self.messages, self.values):
+                await self._send(call, case, opener.SerializeToString(), 1)
+            # Answers name ids that the requests then use.
+            await asyncio.sleep(LISTEN_S)
+        for _ in range(self.rng.randint(1, MOST_REQUESTS)):
+            request, count = self._request()
+            await self._send(call, case, self._encoded(request), count)
+            if self.rng.random() < 0.3:
+                await asyncio.sleep(0)
+
+    async def _send_out_of_order(self, call: Any, case: Case) -> None:
+        """Send requests, and one or more legal beginnings of the stream, in any order."""
+        requests = [self._request() for _ in range(self.rng.randint(1, MOST_REQUESTS))]
+        encoded = [(self._encoded(request), count) for request, count in requests]
+        for _ in range(self.rng.choice((1, 1, 2, 5))):
+            openers = OPENERS[self._method.path](self.messages, self.values)
+            encoded += [(opener.SerializeToString(), 1) for opener in openers]
+        self.rng.shuffle(encoded)
+        for data, count in encoded:
+            await self._send(call, case, data, count)
 
     async def _open(self) -> Any:
         self._seq = 0
