@@ -16,29 +16,26 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
 from croupier.master.etcd.target import EtcdAccess, EtcdTarget
 from croupier.net.address import Address
 from croupier.net.transport import free_addresses
+from tests.harness.certificates import HOUR, Authority, PemFiles
 from tests.harness.debian import program
 
 READY_S = 20.0
-# The life of certificates.
-DAYS = 2
 ROOT_PASSWORD = "root's"
 USER, PASSWORD = "croupier", "croupier's"
 
 
 @dataclass(frozen=True)
 class Certificates:
-    """PEM files: an authority, and certificates and keys of etcd and its clients."""
+    """Certificates of etcd's members and of its clients."""
 
-    ca: Path
-    server: Path
-    server_key: Path
-    client: Path
-    client_key: Path
+    server: PemFiles
+    client: PemFiles
 
 
 @dataclass
@@ -89,14 +86,9 @@ class Etcd:
         """Return the credentials of a client."""
         if self.certificates is None:
             return EtcdAccess(user=user, password=password)
-        files = self.certificates
-        return EtcdAccess(
-            files.ca.read_bytes(),
-            files.client.read_bytes(),
-            files.client_key.read_bytes(),
-            user,
-            password,
-        )
+        files = self.certificates.client
+        ca, cert, key = (path.read_bytes() for path in (files.ca, files.cert, files.key))
+        return EtcdAccess(ca, cert, key, user, password)
 
     def start(self) -> None:
         """Start all members, and wait until they have a leader."""
@@ -124,10 +116,11 @@ class Etcd:
             *self._flags,
         ]
         if self.certificates is not None:
+            files = self.certificates.server
             command += [
-                f"--cert-file={self.certificates.server}",
-                f"--key-file={self.certificates.server_key}",
-                f"--trusted-ca-file={self.certificates.ca}",
+                f"--cert-file={files.cert}",
+                f"--key-file={files.key}",
+                f"--trusted-ca-file={files.ca}",
                 "--client-cert-auth",
             ]
         member.directory.parent.mkdir(parents=True, exist_ok=True)
@@ -251,8 +244,9 @@ class Etcd:
         """Return the answer of etcd's HTTP interface."""
         scheme, context = "http", None
         if self.certificates is not None:
-            scheme, context = "https", ssl.create_default_context(cafile=self.certificates.ca)
-            context.load_cert_chain(self.certificates.client, self.certificates.client_key)
+            files = self.certificates.client
+            scheme, context = "https", ssl.create_default_context(cafile=files.ca)
+            context.load_cert_chain(files.cert, files.key)
         data = None if question is None else json.dumps(question).encode()
         request = urllib.request.Request(f"{scheme}://{member.client}{path}", data=data)
         with urllib.request.urlopen(request, timeout=5, context=context) as answer:
@@ -275,45 +269,18 @@ def running_etcd(
         etcd.stop()
 
 
-def make_certificates(directory: Path) -> Certificates:
-    """Make an authority and certificates for loopback with openssl, or with `program`."""
-    program("openssl", "openssl")
-    directory.mkdir(parents=True, exist_ok=True)
-    ca, server, client = (directory / f"{name}.pem" for name in ("ca", "server", "client"))
-    keys = [path.with_suffix(".key") for path in (ca, server, client)]
-    _openssl(["-x509", "-subj", "/CN=ca", "-keyout", str(keys[0]), "-out", str(ca)], DAYS)
-    made = Certificates(ca, server, keys[1], client, keys[2])
-    _sign(made, server, keys[1], DAYS)
-    renew_client(made, DAYS)
-    return made
-
-
-def renew_client(files: Certificates, days: int) -> None:
-    """Replace the clients' certificate, with a new key, by one for so many days."""
-    cert, key = (path.with_name(f"{path.name}.new") for path in (files.client, files.client_key))
-    _sign(files, cert, key, days)
-    cert.replace(files.client)
-    key.replace(files.client_key)
-
-
-def _sign(files: Certificates, cert: Path, key: Path, days: int) -> None:
-    """Make a certificate whose subject is the name of its file up to the first dot."""
-    ca_key = files.ca.with_suffix(".key")
-    subject = f"/CN={cert.name.partition('.')[0]}"
-    sign = ["-x509", "-CA", str(files.ca), "-CAkey", str(ca_key), "-subj", subject]
-    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=CA:FALSE"]
-    _openssl([*sign, *names, "-keyout", str(key), "-out", str(cert)], days)
-
-
-def _openssl(words: list[str], days: int) -> None:
-    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", str(days)]
-    done = subprocess.run(
-        [str(program("openssl", "openssl")), "req", *key, *words],
-        capture_output=True,
-        text=True,
-        timeout=30,
+def make_certificates(directory: Path, authority: Authority | None = None) -> Certificates:
+    """Make certificates for loopback, by a new authority if none is given."""
+    authority = authority or Authority("etcd")
+    return Certificates(
+        authority.issue(directory / "server", "etcd/server", valid=valid_for(2)),
+        authority.issue(directory / "client", "client/master", valid=valid_for(2)),
     )
-    assert done.returncode == 0, done.stderr
+
+
+def valid_for(days: int) -> tuple[timedelta, timedelta]:
+    """Return when a certificate is valid, counted from now."""
+    return -HOUR, timedelta(days=days)
 
 
 def _base64(data: bytes) -> str:

@@ -27,8 +27,8 @@ from croupier.master.etcd.target import EtcdAccess, EtcdFlags
 from croupier.master.etcd.upkeep import EtcdRenewal
 from croupier.master.store.etcd import EtcdStore
 from croupier.model.errors import InvalidRequest
-from croupier.net.server_tls import TlsFiles
 from croupier.process.tls.flags import TlsFlags
+from tests.harness.certificates import PemFiles
 from tests.harness.etcd import PASSWORD, USER, Certificates, Etcd, make_certificates, running_etcd
 from tests.harness.eventually import eventually
 from tests.harness.masters import ANY_PORT
@@ -81,7 +81,7 @@ async def test_a_client_with_a_certificate_is_accepted(guarded: Etcd) -> None:
 
 async def test_a_wrong_authority_is_reported(guarded: Etcd, tmp_path: Path) -> None:
     others = make_certificates(tmp_path)
-    access = dataclasses.replace(guarded.access(), ca=others.ca.read_bytes())
+    access = dataclasses.replace(guarded.access(), ca=others.client.ca.read_bytes())
     assert "CERTIFICATE_VERIFY_FAILED" in await refusal(guarded, access)
 
 
@@ -92,7 +92,7 @@ async def test_a_client_without_a_certificate_is_refused(guarded: Etcd) -> None:
 
 async def test_a_key_of_another_certificate_is_refused(guarded: Etcd, tmp_path: Path) -> None:
     others = make_certificates(tmp_path)
-    access = dataclasses.replace(guarded.access(), key=others.client_key.read_bytes())
+    access = dataclasses.replace(guarded.access(), key=others.client.key.read_bytes())
     assert "are ca, certificate and key the right files?" in await refusal(guarded, access)
 
 
@@ -100,7 +100,7 @@ async def test_renewed_credentials_are_used_within_a_term(guarded: Etcd, tmp_pat
     assert guarded.certificates is not None
     own = guarded.certificates
     ca, cert, key = (tmp_path / name for name in ("ca", "cert", "key"))
-    for path, source in ((ca, own.ca), (cert, own.client), (key, own.client_key)):
+    for path, source in ((ca, own.client.ca), (cert, own.client.cert), (key, own.client.key)):
         path.write_bytes(source.read_bytes())
     files = EtcdFlags(etcd_ca=ca, etcd_cert=cert, etcd_key=key)
     async with AsyncExitStack() as stack:
@@ -114,16 +114,16 @@ async def test_renewed_credentials_are_used_within_a_term(guarded: Etcd, tmp_pat
         before = client._endpoints
         # A certificate without its key, then of a foreign authority, then a good one.
         foreign = make_certificates(tmp_path / "foreign")
-        cert.write_bytes(foreign.client.read_bytes())
+        cert.write_bytes(foreign.client.cert.read_bytes())
         with capture_logs() as logs:
             assert not await renewal.look()
-            key.write_bytes(foreign.client_key.read_bytes())
+            key.write_bytes(foreign.client.key.read_bytes())
             assert not await renewal.look()
             assert not await renewal.look()
             assert client._endpoints is before
             await client.get(b"x")
-            cert.write_bytes(own.server.read_bytes())
-            key.write_bytes(own.server_key.read_bytes())
+            cert.write_bytes(own.server.cert.read_bytes())
+            key.write_bytes(own.server.key.read_bytes())
             assert await renewal.look()
         assert [line["event"] for line in logs] == [
             "etcd_credentials_not_renewed",
@@ -203,15 +203,13 @@ class Machines:
         for path in self.authority.leaves():
             self.authority.renew(path, 30, utc_now())
 
-    def pair(self, stem: str) -> TlsFiles:
+    def pair(self, stem: str) -> PemFiles:
         folder = self.live
-        return TlsFiles(folder / f"{stem}.crt", folder / f"{stem}.key", folder / "ca.crt")
+        return PemFiles(folder / "ca.crt", folder / f"{stem}.crt", folder / f"{stem}.key")
 
     @property
     def of_etcd(self) -> Certificates:
-        member, client = self.pair("etcd-member"), self.pair("etcd-m1")
-        assert member.ca is not None
-        return Certificates(member.ca, member.cert, member.key, client.cert, client.key)
+        return Certificates(self.pair("etcd-member"), self.pair("etcd-m1"))
 
     @asynccontextmanager
     async def master(self, etcd: Etcd) -> AsyncIterator[MasterDaemon]:

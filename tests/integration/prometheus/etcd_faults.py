@@ -18,7 +18,8 @@ from croupier.net.address import Address
 from croupier.net.transport import free_addresses, make_channel
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
-from tests.harness.etcd import Certificates, Etcd, make_certificates, renew_client
+from tests.harness.certificates import Authority
+from tests.harness.etcd import Etcd, make_certificates, valid_for
 from tests.harness.eventually import eventually
 from tests.harness.masters import ANY_PORT
 from tests.harness.prometheus import Prometheus, scrape
@@ -46,14 +47,14 @@ class EtcdFaults:
     def __init__(self, stack: AsyncExitStack, folder: Path) -> None:
         self.stack, self.folder = stack, folder / CLUSTER
         self.prometheus: Prometheus
-        self._certificates: Certificates
+        self._authority = Authority("etcd")
         self._etcd: Etcd
         self._sites: list[Site]
 
     async def start(self) -> list[dict[str, Any]]:
         """Start everything; return what is to be scraped."""
-        self._certificates = make_certificates(self.folder / "certificates")
-        self._etcd = Etcd(self.folder, MEMBERS, self._certificates, (QUOTA,))
+        certificates = make_certificates(self.folder / "certificates", self._authority)
+        self._etcd = Etcd(self.folder, MEMBERS, certificates, (QUOTA,))
         self.stack.callback(self._etcd.stop)
         await asyncio.to_thread(self._etcd.start)
         self._sites = [await self._start_site() for _ in range(2)]
@@ -80,7 +81,9 @@ class EtcdFaults:
 
     async def _certificate_ends(self) -> None:
         await self._fire("EtcdCertificateExpiresSoon")
-        renew_client(self._certificates, days=30)
+        assert self._etcd.certificates is not None
+        folder = self._etcd.certificates.client.cert.parent
+        self._authority.issue(folder, "client/master", valid=valid_for(30))
         await self._stop("EtcdCertificateExpiresSoon")
 
     async def _follower_cut_off(self) -> None:
@@ -155,13 +158,14 @@ class EtcdFaults:
         return Site(master, links)
 
     def _config(self, members: list[Address]) -> MasterConfig:
-        files = self._certificates
+        assert self._etcd.certificates is not None
+        files = self._etcd.certificates.client
         return MasterConfig(
             listen=ANY_PORT,
             http=ANY_PORT,
             store=StoreChoice(None, EtcdTarget(tuple(members), "croupier")),
             lease=3,
-            etcd=EtcdFlags(etcd_ca=files.ca, etcd_cert=files.client, etcd_key=files.client_key),
+            etcd=EtcdFlags(etcd_ca=files.ca, etcd_cert=files.cert, etcd_key=files.key),
         )
 
     @asynccontextmanager
