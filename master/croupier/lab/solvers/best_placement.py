@@ -40,7 +40,8 @@ def place_best(machines: Machines, users: Sequence[User]) -> Placed:
     Raises:
         Undefined: if a user could start tasks without end, or there are too many placements.
     """
-    check_bounded(users)
+    if any(user.backlog is None and not any(user.demand) for user in users):
+        raise Undefined("nothing bounds a user's tasks")
     # Tasks of the last user, and how the others were placed, by the tasks of the others.
     reachable: _Reachable = {(0,) * (len(users) - 1): (0, None)}
     order = sorted(range(len(machines.free)), key=machines.free.__getitem__)
@@ -57,16 +58,6 @@ def place_best(machines: Machines, users: Sequence[User]) -> Placed:
         reachable = _one_more(reachable, ways, users)
     first, (last, link) = max(reachable.items(), key=lambda item: (item[0], item[1][0]))
     return Placed([*first, last], _placed(link, order, first))
-
-
-def check_bounded(users: Sequence[User]) -> None:
-    """Refuse users that could start tasks without end.
-
-    Raises:
-        Undefined: if there are any.
-    """
-    if any(user.backlog is None and not any(user.demand) for user in users):
-        raise Undefined("nothing bounds a user's tasks")
 
 
 def _placed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -15,42 +15,24 @@ from croupier.lab.vectors.vector import Unreadable, Vector, shortened
 from croupier.model.errors import InvalidRequest
 
 _MAX_LINES = 20
-Runners = Mapping[str, modes.Run]
-
-RUNNERS: Final[Runners] = {
-    "continuous": modes.run_continuous,
-    "schedule": modes.run_discrete,
-    "discrete": modes.run_discrete,
-    "slots": modes.run_slots,
-    "fifo": fifo_mode.run_fifo,
-    "entitlement": static_modes.run_entitlement,
-    "events": modes.run_events,
-    "preemption": preemption_mode.run_preemption,
-    "order": static_modes.run_order,
-    "offers": offers_mode.run_offers,
-    "hints": modes.run_hints,
-    "envy": modes.run_envy,
-}
 _STATE: Final = "weights backlog guarantee active initial"
-# The fields that a mode uses, besides those that all modes use.
-_FIELDS: Final = {
-    "continuous": "weights backlog active",
-    "schedule": f"{_STATE} placement",
-    "discrete": f"{_STATE} placement",
-    "slots": "weights backlog active",
-    "fifo": "weights backlog active placement",
-    "entitlement": "weights backlog active initial usage hints",
-    "events": f"{_STATE} placement events",
-    "preemption": f"{_STATE} events",
-    "order": f"{_STATE} usage",
-    "offers": f"{_STATE} events",
-    "hints": f"{_STATE} hints",
-    "envy": "weights",
+# Each mode, with the fields that it uses besides those that all modes use.
+MODES: Final[Mapping[str, tuple[modes.Run, str]]] = {
+    "continuous": (modes.run_continuous, "weights backlog active"),
+    "schedule": (modes.run_discrete, f"{_STATE} placement"),
+    "discrete": (modes.run_discrete, f"{_STATE} placement"),
+    "slots": (modes.run_slots, "weights backlog active"),
+    "fifo": (fifo_mode.run_fifo, "weights backlog active placement"),
+    "entitlement": (static_modes.run_entitlement, "weights backlog active initial usage hints"),
+    "events": (modes.run_events, f"{_STATE} placement events"),
+    "preemption": (preemption_mode.run_preemption, f"{_STATE} events"),
+    "order": (static_modes.run_order, f"{_STATE} usage"),
+    "offers": (offers_mode.run_offers, f"{_STATE} events"),
+    "hints": (modes.run_hints, f"{_STATE} hints"),
+    "envy": (static_modes.run_envy, "weights"),
 }
-
-
 # Every field that only some modes use.
-_MODE_FIELDS: Final = sorted({name for names in _FIELDS.values() for name in names.split()})
+_MODE_FIELDS: Final = sorted({name for _, names in MODES.values() for name in names.split()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,48 +48,37 @@ class CheckedVector:
         return not self.failures
 
 
-def check_text(text: str, runners: Runners = RUNNERS) -> Iterator[CheckedVector]:
+def check_text(text: str) -> Iterator[CheckedVector]:
     """Check a file's vectors one by one.
 
     Raises:
         Malformed: before the first result, if the text does not follow the schema.
     """
-    found = read_document(text)
-    readable: dict[int, Vector] = {}
-    wrong: dict[int, str] = {}
-    for index, entry in enumerate(found):
-        try:
-            readable[index] = read_vector(entry)
-        except Unreadable as error:
-            wrong[index] = str(error)
-    return _check_all(found, readable, wrong, runners)
-
-
-def _check_all(
-    found: Sequence[object],
-    readable: Mapping[int, Vector],
-    wrong: Mapping[int, str],
-    runners: Runners,
-) -> Iterator[CheckedVector]:
+    entries = read_document(text)
+    found = list(map(_readable, entries))
+    vectors = [vector for vector in found if isinstance(vector, Vector)]
     seen: set[str] = set()
-    for index, entry in enumerate(found):
-        name = name_of(entry, index)
-        if index in wrong:
-            yield _refused(name, wrong[index])
-        elif readable[index].name in seen:
-            yield _refused(name, "another vector has this name")
+    for index, vector in enumerate(found):
+        if isinstance(vector, Unreadable):
+            yield _refused(name_of(entries[index], index), str(vector))
+        elif vector.name in seen:
+            yield _refused(name_of(entries[index], index), "another vector has this name")
         else:
-            yield check_vector(readable[index], list(readable.values()), runners)
-        if index in readable:
-            seen.add(readable[index].name)
+            seen.add(vector.name)
+            yield _check_vector(replace(vector, others=vectors))
 
 
-def check_vector(
-    vector: Vector, others: Sequence[Vector], runners: Runners = RUNNERS
-) -> CheckedVector:
-    """Run one vector under each of its policies; `others` are all vectors of its file."""
+def _readable(entry: object) -> Vector | Unreadable:
     try:
-        failures = tuple(_check(vector, others, runners))
+        return read_vector(entry)
+    except Unreadable as error:
+        return error
+
+
+def _check_vector(vector: Vector) -> CheckedVector:
+    """Run one vector under each of its policies."""
+    try:
+        failures = tuple(_check(vector))
     except (Unreadable, Undefined) as error:
         return _refused(vector.name, str(error))
     except AssertionError as error:
@@ -115,13 +86,15 @@ def check_vector(
     return CheckedVector(vector.name, failures)
 
 
-def _check(vector: Vector, others: Sequence[Vector], runners: Runners) -> Iterator[Mismatch]:
-    run = runners.get(vector.mode)
-    if run is None:
+def _check(vector: Vector) -> Iterator[Mismatch]:
+    if vector.mode not in MODES:
         raise Unreadable(f"mode {shortened(repr(vector.mode))} is not known")
-    _check_fields(vector)
+    run, fields = MODES[vector.mode]
+    for name in _MODE_FIELDS:
+        if getattr(vector, name) and name not in fields.split():
+            raise Unreadable(f"mode {vector.mode} does not use `{name}`")
     for policy in (vector.policy, *vector.also):
-        for label, facts in run(vector, policy, others):
+        for label, facts in run(vector, policy):
             where = f"{policy}, {label}" if vector.also else label
             yield from _compare(vector, facts, where)
 
@@ -137,14 +110,6 @@ def _compare(vector: Vector, facts: Sequence[Fact], where: str) -> Iterator[Mism
             yield Mismatch(f"{where}: {shortened(key)}", text_of(wanted), str(error))
         else:
             yield from compare(f"{where}: {shortened(key)}", wanted, got, vector.tolerance)
-
-
-def _check_fields(vector: Vector) -> None:
-    """Refuse a field that the mode would ignore."""
-    used = _FIELDS[vector.mode].split()
-    unused = [name for name in _MODE_FIELDS if name not in used and getattr(vector, name)]
-    if unused:
-        raise Unreadable(f"mode {vector.mode} does not use `{unused[0]}`")
 
 
 def _refused(name: str, why: str) -> CheckedVector:

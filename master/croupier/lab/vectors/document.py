@@ -27,7 +27,7 @@ from croupier.model.errors import CroupierError
 
 T = TypeVar("T")
 VERSION = 1
-FIELDS = frozenset(field.name for field in fields(Vector)) - {"are_scalar"} | {"tree"}
+FIELDS = frozenset(field.name for field in fields(Vector)) - {"are_scalar", "others"} | {"tree"}
 _MAX_MACHINES = 100_000
 _MAX_CLIENTS = 5_000
 _MAX_DEPTH = 32

@@ -7,7 +7,7 @@ computed by their definitions.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -28,7 +28,7 @@ from croupier.lab.vectors.forests import (
     rule_of,
 )
 from croupier.lab.vectors.outcome import TaskOutcome, continuous_tasks, users_of
-from croupier.lab.vectors.vector import Unreadable, Vector, not_negative, shortened
+from croupier.lab.vectors.vector import Unreadable, Vector, shortened
 from croupier.master.allocator.invariants import check_tree
 
 FILL = "fill to quiescence"
@@ -100,15 +100,15 @@ def _read(line: str, clients: Sequence[str]) -> Fill | Finish:
 
 
 Runs = Iterator[tuple[str, Sequence[Fact]]]
-Run = Callable[[Vector, str, Sequence[Vector]], Runs]
+Run = Callable[[Vector, str], Runs]
 
 
-def run_continuous(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
+def run_continuous(vector: Vector, policy: str) -> Runs:
     """Share the cluster among divisible tasks."""
     if not vector.clients or not vector.capacity:
         raise Unreadable("`demands` or `capacity` is missing")
     tasks = _market_tasks(vector) if policy == "ceei" else continuous_tasks(vector, policy)
-    yield REFERENCE, TaskOutcome(vector, tasks, others).facts
+    yield REFERENCE, TaskOutcome(vector, tasks).facts
 
 
 def _market_tasks(vector: Vector) -> dict[str, Fraction]:
@@ -117,26 +117,26 @@ def _market_tasks(vector: Vector) -> dict[str, Fraction]:
     return dict(zip(vector.clients, ceei(vector.capacity, users_of(vector)), strict=True))
 
 
-def run_discrete(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
+def run_discrete(vector: Vector, policy: str) -> Runs:
     """Start whole tasks until none fits, or machine by machine without skipping."""
     filling = filling_of(vector)
     label, rule = rule_of(vector, policy, filling)
     fill(filling, rule, policy)
-    yield label, outcome_of(vector, filling, others)
+    yield label, outcome_of(vector, filling)
     _check(rule)
     cluster = one_machine(vector, policy)
     if cluster is not None:
         cluster.fill()
         cluster.allocator.check()
         schedule = [client.path for client in cluster.schedule]
-        yield ALLOCATOR, TaskOutcome(vector, counts_of(cluster.forest), others, schedule).facts
+        yield ALLOCATOR, TaskOutcome(vector, counts_of(cluster.forest), schedule).facts
 
 
-def run_events(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
+def run_events(vector: Vector, policy: str) -> Runs:
     """Fill the machines, then apply the scripted events."""
     filling = filling_of(vector)
     label, rule = rule_of(vector, policy, filling)
-    yield label, outcome_of(vector, filling, others, play(vector, filling, rule, policy))
+    yield label, outcome_of(vector, filling, play(vector, filling, rule, policy))
     _check(rule)
 
 
@@ -185,15 +185,13 @@ def counts_of(forest: Forest) -> dict[str, Fraction]:
     return {client.path: Fraction(client.tasks) for client in forest.root.clients()}
 
 
-def outcome_of(
-    vector: Vector, filling: Filling, others: Sequence[Vector], more: Sequence[Fact] = ()
-) -> Sequence[Fact]:
+def outcome_of(vector: Vector, filling: Filling, more: Sequence[Fact] = ()) -> Sequence[Fact]:
     """Return the facts of the running tasks."""
     schedule = [client.path for client in filling.schedule]
-    return TaskOutcome(vector, counts_of(filling.forest), others, schedule, more).facts
+    return TaskOutcome(vector, counts_of(filling.forest), schedule, more).facts
 
 
-def run_hints(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
+def run_hints(vector: Vector, policy: str) -> Runs:
     """Compare what false declarations gain if the policy trusts them, and if it looks at use."""
     if policy != "min-sat-entitlement":
         raise Unreadable(f"policy {shortened(policy)} does not look at what is declared")
@@ -201,75 +199,27 @@ def run_hints(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
     trusting.fill(EngineRule(trusting.forest, Unrotated(), trusts_declared=True))
     label, rule = rule_of(vector, policy, by_use)
     by_use.fill(rule)
-    yield label, outcome_of(vector, by_use, others, hint_facts(trusting, by_use))
-    _check(rule)
-
-
-def hint_facts(trusting: Filling, by_use: Filling) -> list[Fact]:
-    """Return the facts of mode hints, with and without trust in declarations."""
-    return [
+    facts: list[Fact] = [
         ("trust_hints", lambda _: dict(counts_of(trusting.forest))),
         ("usage_based", lambda _: dict(counts_of(by_use.forest))),
     ]
+    yield label, outcome_of(vector, by_use, facts)
+    _check(rule)
 
 
-def run_slots(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
+def run_slots(vector: Vector, policy: str) -> Runs:
     """Give each task one slot, regardless of its demand."""
-    slots = slots_of(vector, policy)
+    if policy != "slots" or vector.pools():
+        raise Unreadable("mode slots is for policy slots, without pools")
+    if not vector.nodes or any(group.slots is None for group in vector.nodes):
+        raise Unreadable("`nodes` does not say how many slots each has")
     forest = forest_of(vector)
     engine = engine_rule(vector, policy, forest)
     chosen = []
-    for _ in range(slots):
+    for _ in range(sum(group.count * (group.slots or 0) for group in vector.nodes)):
         client = engine.pick(forest, lambda _: True)
         if client is None:
             break
         forest.start(client)
         chosen.append(client.path)
-    yield ENGINE, TaskOutcome(vector, counts_of(forest), others, chosen).facts
-
-
-def slots_of(vector: Vector, policy: str) -> int:
-    """Return the number of slots of all machines.
-
-    Raises:
-        Unreadable: if the vector is not one of mode slots.
-    """
-    if policy != "slots" or vector.pools():
-        raise Unreadable("mode slots is for policy slots, without pools")
-    if not vector.nodes or any(group.slots is None for group in vector.nodes):
-        raise Unreadable("`nodes` does not say how many slots each has")
-    return sum(group.count * (group.slots or 0) for group in vector.nodes)
-
-
-def run_envy(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:  # noqa: ARG001
-    """Find envy: another client's bundle has strictly more of every resource needed."""
-    if policy != "property":
-        raise Unreadable(f"policy {shortened(policy)} is not known in mode envy")
-    bundles = vector.expected.get("bundles")
-    if not isinstance(bundles, dict) or not bundles:
-        raise Unreadable("mode envy needs `expected.bundles`: what each client has")
-    held = {client: _bundle(amounts, vector) for client, amounts in bundles.items()}
-    found = [[one, other] for one in held for other in held if _envies(vector, one, other, held)]
-
-    def envies(wanted: Got) -> Got:
-        # The order of pairs has no meaning.
-        is_same = isinstance(wanted, list) and sorted(map(str, wanted)) == sorted(map(str, found))
-        return wanted if is_same else found
-
-    facts: list[Fact] = [("bundles", lambda _: held), ("envies", envies)]
-    yield REFERENCE, facts
-
-
-def _bundle(amounts: object, vector: Vector) -> list[Fraction]:
-    if not isinstance(amounts, list) or len(amounts) != len(vector.resources):
-        raise Unreadable("a bundle is not a list of numbers, one per resource")
-    return [not_negative(amount, "a bundle") for amount in amounts]
-
-
-def _envies(vector: Vector, one: str, other: str, held: Mapping[str, Sequence[Fraction]]) -> bool:
-    if one == other:
-        return False
-    demand = vector.demands.get(one)
-    mine, theirs = vector.weight(one), vector.weight(other)
-    wanted = [r for r in range(len(vector.resources)) if demand is None or demand[r] > 0]
-    return bool(wanted) and all(held[other][r] * mine[r] / theirs[r] > held[one][r] for r in wanted)
+    yield ENGINE, TaskOutcome(vector, counts_of(forest), chosen).facts

@@ -16,7 +16,7 @@ from croupier.lab.engine_rule import EngineRule, role_of
 from croupier.lab.policies import Unrotated
 from croupier.lab.solvers.filling import Eligible, Machines, demand_of
 from croupier.lab.solvers.pools import Forest, Pool
-from croupier.lab.vectors.facts import Fact, Got
+from croupier.lab.vectors.facts import Fact
 from croupier.lab.vectors.forests import ENGINE, forest_of, representable
 from croupier.lab.vectors.modes import Runs
 from croupier.lab.vectors.preemption_mode import check_words
@@ -27,53 +27,39 @@ from croupier.master.allocator.policies import Drf
 from croupier.model.ids import AgentId
 from croupier.model.resources import Resources
 
-DEFAULT_REFUSE = Fraction(5)
-NAIVE = "naive_first_offer_to_(.+)"
-RECOMMENDED = "recommended_first_offer_to_(.+)_cycle"
+_DEFAULT_REFUSE = Fraction(5)
 _CYCLES = 300
 _REFUSE = re.compile(r"refuse (\d{1,6}(?:\.\d{1,6})?) ?s\b")
 
 
-def run_offers(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:  # noqa: ARG001
+def run_offers(vector: Vector, policy: str) -> Runs:
     """Find the cycle of the first offer to the client that the expected keys name."""
-    check_offers(vector, policy)
-
-    def naive(_: object, client: str) -> Got:
-        vector.check_client(client)
-        return _first_naive_offer(vector, client)
-
-    def recommended(_: object, client: str) -> Got:
-        vector.check_client(client)
-        return _first_offer(vector, client)
-
-    facts: list[Fact] = [(NAIVE, naive), (RECOMMENDED, recommended)]
-    yield ENGINE, facts
-
-
-def check_offers(vector: Vector, policy: str) -> None:
-    """Refuse a vector that mode offers does not understand.
-
-    Raises:
-        Unreadable: if so.
-    """
     if policy != "offers":
         raise Unreadable(f"policy {shortened(policy)} is not known in mode offers")
     check_words(vector, _REFUSE)
+    facts: list[Fact] = [
+        ("naive_first_offer_to_(.+)", lambda _, client: _first_naive_offer(vector, client)),
+        ("recommended_first_offer_to_(.+)_cycle", lambda _, client: _first_offer(vector, client)),
+    ]
+    yield ENGINE, facts
 
 
 def _first_naive_offer(vector: Vector, accepting: str) -> int | None:
-    forest, machines = cluster_of(vector, accepting)
+    vector.check_client(accepting)
+    forest, machines = forest_of(vector), Machines(vector.machines())
+    for path, count in _initial_tasks(vector, forest, machines, accepting).items():
+        forest.start(forest.by_path[path], count)
     with representable():
         rule = EngineRule(forest, Unrotated())
     agents = [agent for agent, free in enumerate(machines.free) if any(free)]
     filtered_until: dict[tuple[Pool, int], Fraction] = {}
-    for cycle, agent in product(range(cycles_of(vector)), agents):
+    for cycle, agent in product(range(_cycles_of(vector)), agents):
         filtered = {c for (c, on), until in filtered_until.items() if on == agent and until > cycle}
         client = rule.pick(forest, _not_in(filtered))
         if client is not None and client.path == accepting:
             return cycle
         if client is not None:
-            filtered_until[client, agent] = cycle + refusal_of(vector)
+            filtered_until[client, agent] = cycle + _refusal_of(vector)
     return None
 
 
@@ -90,10 +76,11 @@ class _AnyRemainder(Useful):
 
 
 def _first_offer(vector: Vector, accepting: str) -> int | None:
+    vector.check_client(accepting)
     with representable():
         cluster = _decliners(vector, accepting)
     allocator, wanted = cluster.allocator, cluster.ids[cluster.forest.by_path[accepting]]
-    for cycle in range(cycles_of(vector)):
+    for cycle in range(_cycles_of(vector)):
         allocator.wake(float(cycle))
         grants = []
         while allocator.has_dirty_agents:
@@ -101,7 +88,7 @@ def _first_offer(vector: Vector, accepting: str) -> int | None:
         allocator.check()
         if any(grant.framework_id == wanted for grant in grants):
             return cycle
-        until = cycle + float(refusal_of(vector))
+        until = cycle + float(_refusal_of(vector))
         for grant in grants:
             settled = (*grant.place, grant.units)
             allocator.settle_offers(*settled, unused=grant.resources, refused_until=until)
@@ -115,7 +102,7 @@ def _decliners(vector: Vector, accepting: str) -> EngineCluster:
     the initial tasks.
     """
     forest, machines = forest_of(vector), vector.machines()
-    before = initial_tasks(vector, forest, Machines(machines), accepting)
+    before = _initial_tasks(vector, forest, Machines(machines), accepting)
     left = Machines(machines).left()
     rest = [total - there for total, there in zip(vector.capacity, left, strict=True)]
     if min(rest) < 0:
@@ -133,20 +120,12 @@ def _decliners(vector: Vector, accepting: str) -> EngineCluster:
     return cluster
 
 
-def cycles_of(vector: Vector) -> int:
+def _cycles_of(vector: Vector) -> int:
     """Return how many cycles to wait for the first offer."""
     return max(_CYCLES, 20 * len(vector.clients))
 
 
-def cluster_of(vector: Vector, accepting: str) -> tuple[Forest, Machines]:
-    """Return the clients with the tasks that run at first, and the machines that are offered."""
-    forest, machines = forest_of(vector), Machines(vector.machines())
-    for path, count in initial_tasks(vector, forest, machines, accepting).items():
-        forest.start(forest.by_path[path], count)
-    return forest, machines
-
-
-def initial_tasks(
+def _initial_tasks(
     vector: Vector, forest: Forest, machines: Machines, accepting: str
 ) -> dict[str, int]:
     """Return the tasks that run at first, by client.
@@ -183,10 +162,10 @@ def _whole_tasks(client: Pool, amounts: Sequence[Fraction]) -> int | None:
     return count.numerator if count.denominator == 1 else None
 
 
-def refusal_of(vector: Vector) -> Fraction:
+def _refusal_of(vector: Vector) -> Fraction:
     """Return the cycles that a filter lasts, from the texts ("refuse 5 s"); 5 by default."""
     for text in (*vector.events, vector.note, vector.source):
         match = _REFUSE.search(text)
         if match:
             return Fraction(match[1])
-    return DEFAULT_REFUSE
+    return _DEFAULT_REFUSE

@@ -17,14 +17,12 @@ class TaskOutcome:
     """The number of tasks of each client at the end.
 
     Attributes:
-        others: all vectors of the file; one of them holds the truth behind a lie.
         schedule: the client of each started task, in order; None if there is no order.
         more: facts of the mode.
     """
 
     vector: Vector
     tasks: Mapping[str, Fraction]
-    others: Sequence[Vector] = ()
     schedule: Sequence[str] | None = None
     more: Sequence[Fact] = ()
 
@@ -108,9 +106,7 @@ class TaskOutcome:
     def _useful(self, client: str) -> Fraction:
         """Return how many true tasks of the client fit into its allocation for claimed ones."""
         self.vector.check_client(client)
-        return self._fitting(
-            self._allocation(client), true_demand(self.vector, client, self.others)
-        )
+        return self._fitting(self._allocation(client), _true_demand(self.vector, client))
 
     def _on_bundle(self, one: str, other: str) -> Fraction:
         self.vector.check_client(one)
@@ -194,7 +190,7 @@ def resource_index(vector: Vector, argument: str) -> int:
     raise Unreadable(f"policy single:{shortened(argument)} names no resource")
 
 
-def true_demand(vector: Vector, client: str, others: Sequence[Vector]) -> Amounts:
+def _true_demand(vector: Vector, client: str) -> Amounts:
     """Return the true demand of a client that lies, from the vector that tells the truth.
 
     That vector has the same name without `-lie`, with `-truth` or nothing instead; or else it is
@@ -203,7 +199,7 @@ def true_demand(vector: Vector, client: str, others: Sequence[Vector]) -> Amount
     Raises:
         Unreadable: if there is no such vector.
     """
-    alike = [other for other in others if _differs_only_in(vector, other, client)]
+    alike = [other for other in vector.others if _differs_only_in(vector, other, client)]
     stem = vector.name.removesuffix("-lie")
     named = [other for other in alike if other.name in (stem, f"{stem}-truth")]
     found = {other.demands[client] for other in named or alike}

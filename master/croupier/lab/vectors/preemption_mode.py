@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
 from fractions import Fraction
 
+from croupier.lab.engine_cluster import EngineCluster
 from croupier.lab.solvers.filling import Machines, demand_of
 from croupier.lab.solvers.pools import Forest, Pool
 from croupier.lab.vectors.facts import Fact, Got
@@ -18,65 +18,44 @@ DEFAULT_TOLERANCE = Fraction(4, 5)
 _HOLDS = re.compile(r"(\S+) holds everything")
 
 
-# The clients with their use, and when each killed task was started, by number, in order of kills.
-PreemptionRun = tuple[Forest, Sequence[int]]
-
-
-def run_preemption(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:  # noqa: ARG001
+def run_preemption(vector: Vector, policy: str) -> Runs:
     """Start the holders' tasks; then let the other clients ask, and preempt for the starving.
 
     An expected amount that is a single number is of the first resource.
-    """
-    check_preemption(vector, policy)
-    yield ENGINE, preemption_facts(lambda tolerance: _on_engine(vector, tolerance))
-
-
-def check_preemption(vector: Vector, policy: str) -> None:
-    """Refuse a vector that mode preemption does not understand.
-
-    Raises:
-        Unreadable: if so.
     """
     if policy != "min-sat-entitlement":
         raise Unreadable(f"policy {shortened(policy)} does not preempt")
     if vector.guarantee:
         raise Unreadable("mode preemption does not know guarantees")
     check_words(vector, _HOLDS)
+    runs: dict[Fraction, EngineCluster] = {}
 
-
-def preemption_facts(preempt: Callable[[Fraction], PreemptionRun]) -> list[Fact]:
-    """Return the facts of the mode; `preempt` runs it with a tolerance."""
-    runs: dict[Fraction, PreemptionRun] = {}
-
-    def at(tolerance: Fraction) -> PreemptionRun:
+    def run_at(text: str | None) -> EngineCluster:
+        tolerance = DEFAULT_TOLERANCE if text is None else positive(text, "a tolerance")
         if tolerance > 1:
             raise Unreadable("a tolerance is above 1")
         if tolerance not in runs:
-            runs[tolerance] = preempt(tolerance)
+            runs[tolerance] = _preempted(vector, tolerance)
         return runs[tolerance]
 
-    def named(text: str) -> PreemptionRun:
-        return at(positive(text, "a tolerance"))
-
-    def starts(wanted: object, run: PreemptionRun) -> Got:
+    def starts(wanted: object, text: str | None) -> Got:
         # As many as are expected; if none are, there must have been none.
         length = len(wanted) if isinstance(wanted, list) and wanted else None
-        return [Fraction(started) for started in run[1][:length]]
+        return [Fraction(task.started) for task in run_at(text).killed[:length]]
 
-    return [
-        ("end", lambda wanted: _held(wanted, at(DEFAULT_TOLERANCE))),
-        ("after_tolerance_(.+)", lambda wanted, text: _held(wanted, named(text))),
-        ("preemptions", lambda _: len(at(DEFAULT_TOLERANCE)[1])),
-        ("preemptions_(.+)", lambda _, text: len(named(text)[1])),
-        ("first_victim_starts", lambda wanted: starts(wanted, at(DEFAULT_TOLERANCE))),
-        ("first_victim_starts_(.+)", lambda wanted, text: starts(wanted, named(text))),
+    facts: list[Fact] = [
+        ("end|after_tolerance_(.+)", lambda wanted, text: _held(wanted, run_at(text).forest)),
+        ("preemptions(?:_(.+))?", lambda _, text: len(run_at(text).killed)),
+        ("first_victim_starts(?:_(.+))?", starts),
     ]
+    yield ENGINE, facts
 
 
-def _on_engine(vector: Vector, tolerance: Fraction) -> PreemptionRun:
+def _preempted(vector: Vector, tolerance: Fraction) -> EngineCluster:
+    """Return the engine's allocator after preemption."""
     cluster = engine_cluster(vector, "min-sat-entitlement")
     forest = cluster.forest
-    holders, asking = split_clients(vector, forest)
+    holders, asking = _split_clients(vector, forest)
     if cluster.allocator.queries.total != cluster.terms.scalars(vector.capacity):
         raise Unreadable("`capacity` is not the sum of `nodes`")
     for client in forest.root.clients():
@@ -98,10 +77,10 @@ def _on_engine(vector: Vector, tolerance: Fraction) -> PreemptionRun:
         cluster.declare_demand(client)
     cluster.preempt(tolerance)
     cluster.allocator.check()
-    return forest, [task.started for task in cluster.killed]
+    return cluster
 
 
-def split_clients(vector: Vector, forest: Forest) -> tuple[list[Pool], list[Pool]]:
+def _split_clients(vector: Vector, forest: Forest) -> tuple[list[Pool], list[Pool]]:
     """Return the clients with tasks at first, and those that ask afterwards; pause all."""
     clients = list(forest.root.clients())
     asking = [client for client in clients if client.wants]
@@ -137,8 +116,8 @@ def _holder(vector: Vector) -> str:
     raise Unreadable("`initial` is missing, and no words say 'CLIENT holds everything'")
 
 
-def _held(wanted: object, run: PreemptionRun) -> Got:
+def _held(wanted: object, forest: Forest) -> Got:
     """Return what clients hold; of the first resource if a single number is expected."""
-    amounts = {client.path: list(client.used) for client in run[0].root.clients()}
+    amounts = {client.path: list(client.used) for client in forest.root.clients()}
     in_full = isinstance(wanted, dict) and any(isinstance(item, list) for item in wanted.values())
     return {path: used if in_full else used[0] for path, used in amounts.items()}

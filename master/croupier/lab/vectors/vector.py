@@ -6,7 +6,7 @@ Vectors write numbers as integers, decimals, or fractions such as "25/6".
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -120,6 +120,7 @@ class Vector:
         usage: the amounts that clients hold before.
         hints: the amounts that clients declare for a task, if they differ.
         active: the clients that want tasks; None is all.
+        others: all vectors of the file; one of them holds the truth behind a lie.
     """
 
     name: str
@@ -145,6 +146,7 @@ class Vector:
     hints: Mapping[str, Amounts]
     active: frozenset[str] | None
     placement: str | None
+    others: Sequence[Vector] = ()
 
     @property
     def clients(self) -> tuple[str, ...]:
