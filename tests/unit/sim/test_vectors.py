@@ -225,6 +225,12 @@ def test_a_vector_that_the_engine_cannot_represent_is_a_failure(
     assert what in failures_of(found)
 
 
+def test_a_vector_without_machines_has_no_tasks() -> None:
+    found = vector("drf-thm6-before")
+    found.update(nodes=[], expected={"left": [0, 0]}, mode="discrete")
+    assert failures_of(found) == ""
+
+
 def test_a_duplicate_name_is_a_failure() -> None:
     found = vector("drf-4.1-continuous")
     assert "another vector has this name" in failures_of(found, found)

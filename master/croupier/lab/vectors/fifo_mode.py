@@ -45,9 +45,11 @@ def run_fifo(vector: Vector, policy: str) -> Runs:
     cluster.allocator.check()
     tasks = {client.path: Fraction(client.tasks) for client in clients}
     left_after: dict[str, list[Fraction]] = {}
-    left = Machines(vector.machines()).left()
+    left = vector.total()
     for path, started in tasks.items():
-        left = [have - started * need for have, need in zip(left, vector.demands[path], strict=True)]
+        left = [
+            have - started * need for have, need in zip(left, vector.demands[path], strict=True)
+        ]
         left_after[path] = left
 
     def left_by(_: object, client: str) -> Got:

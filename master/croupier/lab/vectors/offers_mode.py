@@ -14,7 +14,7 @@ from itertools import product
 from croupier.lab.engine_cluster import EngineCluster
 from croupier.lab.engine_rule import EngineRule, role_of
 from croupier.lab.policies import Unrotated
-from croupier.lab.solvers.filling import Eligible, Machines, demand_of
+from croupier.lab.solvers.filling import Eligible, demand_of
 from croupier.lab.solvers.pools import Forest, Pool
 from croupier.lab.vectors.facts import Fact
 from croupier.lab.vectors.forests import ENGINE, forest_of, representable
@@ -46,12 +46,12 @@ def run_offers(vector: Vector, policy: str) -> Runs:
 
 def _first_naive_offer(vector: Vector, accepting: str) -> int | None:
     vector.check_client(accepting)
-    forest, machines = forest_of(vector), Machines(vector.machines())
-    for path, count in _initial_tasks(vector, forest, machines, accepting).items():
+    forest = forest_of(vector)
+    for path, count in _initial_tasks(vector, forest, accepting).items():
         forest.start(forest.by_path[path], count)
     with representable():
         rule = EngineRule(forest, Unrotated())
-    agents = [agent for agent, free in enumerate(machines.free) if any(free)]
+    agents = [agent for agent, free in enumerate(vector.machines()) if any(free)]
     filtered_until: dict[tuple[Pool, int], Fraction] = {}
     for cycle, agent in product(range(_cycles_of(vector)), agents):
         filtered = {c for (c, on), until in filtered_until.items() if on == agent and until > cycle}
@@ -102,9 +102,8 @@ def _decliners(vector: Vector, accepting: str) -> EngineCluster:
     the initial tasks.
     """
     forest, machines = forest_of(vector), vector.machines()
-    before = _initial_tasks(vector, forest, Machines(machines), accepting)
-    left = Machines(machines).left()
-    rest = [total - there for total, there in zip(vector.capacity, left, strict=True)]
+    before = _initial_tasks(vector, forest, accepting)
+    rest = [total - there for total, there in zip(vector.capacity, vector.total(), strict=True)]
     if min(rest) < 0:
         raise Unreadable("the machines have more than `capacity`")
     rules = Rules(_AnyRemainder(), hold_s=0.0, scarce=frozenset(), remembers_misfits=True)
@@ -125,9 +124,7 @@ def _cycles_of(vector: Vector) -> int:
     return max(_CYCLES, 20 * len(vector.clients))
 
 
-def _initial_tasks(
-    vector: Vector, forest: Forest, machines: Machines, accepting: str
-) -> dict[str, int]:
+def _initial_tasks(vector: Vector, forest: Forest, accepting: str) -> dict[str, int]:
     """Return the tasks that run at first, by client.
 
     They are `initial`, or tasks of the accepting client that use the part of `capacity` that no
@@ -138,7 +135,7 @@ def _initial_tasks(
     """
     if vector.initial:
         return dict(vector.initial)
-    lacking = [total - left for total, left in zip(vector.capacity, machines.left(), strict=True)]
+    lacking = [total - left for total, left in zip(vector.capacity, vector.total(), strict=True)]
     if not any(lacking):
         return {}
     client = forest.by_path[accepting]

@@ -82,8 +82,7 @@ class TaskOutcome:
         return [sum(column, Fraction(0)) for column in columns]
 
     def _left(self) -> list[Fraction]:
-        totals = [sum(parts) for parts in zip(*self.vector.machines(), strict=True)]
-        return [total - used for total, used in zip(totals, self._used(), strict=True)]
+        return [total - used for total, used in zip(self.vector.total(), self._used(), strict=True)]
 
     def _alone(self, client: str) -> Fraction:
         """Return the tasks that fit on the client's part of the cluster by weight."""

@@ -176,6 +176,11 @@ class Vector:
             return [self.capacity]
         return [group.capacity for group in self.nodes for _ in range(group.count)]
 
+    def total(self) -> list[Fraction]:
+        """Return the amounts of all machines together."""
+        columns = zip((Fraction(0),) * len(self.resources), *self.machines(), strict=True)
+        return [sum(column, Fraction(0)) for column in columns]
+
     def is_active(self, client: str) -> bool:
         """Return whether a client wants tasks."""
         return self.active is None or client in self.active
