@@ -29,15 +29,6 @@ from typing import Protocol, assert_never
 
 from croupier.agent.core import effects as fx
 from croupier.agent.core import events as ev
-from croupier.agent.core.effects import (
-    Adopt,
-    CheckHealth,
-    Checkpoint,
-    Effect,
-    Force,
-    HealthChanged,
-    Spawn,
-)
 from croupier.agent.core.events import Event, Now
 from croupier.agent.core.records import Record
 from croupier.agent.core.state import AgentState
@@ -58,7 +49,7 @@ LAZY_S = 0.1
 HOLD_S = 0.02
 
 
-_MESSAGES = (fx.SendRegister, fx.SendUpdates, fx.RefuseLaunch, fx.ReturnTasks, HealthChanged)
+_MESSAGES = (fx.SendRegister, fx.SendUpdates, fx.RefuseLaunch, fx.ReturnTasks, fx.HealthChanged)
 
 
 class Session(Protocol):
@@ -86,7 +77,7 @@ class Machine(Protocol):
     def has_sandbox(self, order: LaunchTask) -> bool:
         """Return whether the task has a sandbox already."""
 
-    def launch(self, state: AgentState, spawn: Spawn) -> ev.LaunchFailed | None:
+    def launch(self, state: AgentState, spawn: fx.Spawn) -> ev.LaunchFailed | None:
         """Start a task's process. `Started` or `LaunchFailed` follows unless this returns one.
 
         If the task's image has to be fetched first, `Prepared` or `LaunchFailed` follows.
@@ -102,7 +93,7 @@ class Machine(Protocol):
             Unavailable: if that fails; the agent must end.
         """
 
-    def signal(self, key: Key, force: Force) -> None:
+    def signal(self, key: Key, force: fx.Force) -> None:
         """Signal a task's processes; no effect if they have ended."""
 
     def forget_run(self, run: str) -> None:
@@ -111,17 +102,17 @@ class Machine(Protocol):
     def retire(self, key: Key) -> None:
         """Release the sandbox of a task that the agent has forgotten."""
 
-    def check_health(self, wanted: CheckHealth) -> None:
+    def check_health(self, wanted: fx.CheckHealth) -> None:
         """Plan a health check; it replaces a planned one. `HealthChecked` follows."""
 
 
 class Observer(Protocol):
     """Receives everything that the reactor does, for logs, metrics and tests."""
 
-    def decided(self, event: Event, effects: Sequence[Effect], /) -> None:
+    def decided(self, event: Event, effects: Sequence[fx.Effect], /) -> None:
         """Observe a step of the core."""
 
-    def performed(self, effect: Effect) -> None:
+    def performed(self, effect: fx.Effect) -> None:
         """Observe a performed effect; launches and adoptions are only queued by then."""
 
 
@@ -135,7 +126,7 @@ class Batch:
             `Reactor.send`; else `records` may be deferred.
     """
 
-    effects: list[Effect]
+    effects: list[fx.Effect]
     records: list[Record]
     is_urgent: bool
 
@@ -160,9 +151,9 @@ class Reactor:
         self.state = state
         self._session, self._machine, self._answer = session, machine, answer
         self._observer, self._clock = observer, clock
-        self._effects: list[Effect] = []
-        self._spawns: deque[Spawn] = deque()
-        self._adoptions: deque[Adopt] = deque()
+        self._effects: list[fx.Effect] = []
+        self._spawns: deque[fx.Spawn] = deque()
+        self._adoptions: deque[fx.Adopt] = deque()
         self._commit_by: float | None = None
         # Updates that may wait; their records may be deferred.
         self._held: list[fx.SendUpdates] = []
@@ -201,7 +192,7 @@ class Reactor:
         if deadline is not None and deadline <= now:
             self.decide(ev.DeadlinePassed())
         effects, self._effects = self._effects, []
-        checkpoints = [effect for effect in effects if isinstance(effect, Checkpoint)]
+        checkpoints = [effect for effect in effects if isinstance(effect, fx.Checkpoint)]
         is_late = any(at is not None and now >= at for at in (self._commit_by, self._send_by))
         is_urgent = is_full or is_late or any(map(fx.is_urgent, effects))
         if is_urgent:
@@ -248,12 +239,12 @@ class Reactor:
         # The disk may hang.
         return self.state.health.is_healthy and self._machine.has_sandbox(order)
 
-    def _step(self, event: Event) -> list[Effect]:
+    def _step(self, event: Event) -> list[fx.Effect]:
         effects = step(self.state, event, Now(self._clock.now(), self._clock.wall_ms()))
         self._observer.decided(event, effects)
         return effects
 
-    def _launch(self, spawn: Spawn) -> None:
+    def _launch(self, spawn: fx.Spawn) -> None:
         if not self.state.wants_process(spawn.key):
             self._answer(ev.NotStarted(spawn.key))
         elif (failure := self._machine.launch(self.state, spawn)) is not None:
@@ -263,7 +254,7 @@ class Reactor:
         if self._machine.cancel(key):
             self._answer(ev.NotStarted(key))
 
-    def _perform(self, effect: Effect) -> None:
+    def _perform(self, effect: fx.Effect) -> None:
         match effect:
             case fx.SendRegister(session):
                 self._flush()
@@ -274,16 +265,16 @@ class Reactor:
                 self._send_or_hold(effect)
             case fx.RefuseLaunch() | fx.ReturnTasks():
                 self._refuse(effect)
-            case HealthChanged(session):
+            case fx.HealthChanged(session):
                 # `decide_at_once` may have found a problem since this effect was decided.
-                effect = HealthChanged(session, self.state.health.problems)
+                effect = fx.HealthChanged(session, self.state.health.problems)
                 self._flush()
                 self._session.send_health(session, effect.problems)
-            case Checkpoint() | fx.Moved() | fx.Acknowledged() | fx.Outdated():
+            case fx.Checkpoint() | fx.Moved() | fx.Acknowledged() | fx.Outdated():
                 pass
-            case Spawn():
+            case fx.Spawn():
                 self._spawns.append(effect)
-            case Adopt():
+            case fx.Adopt():
                 self._adoptions.append(effect)
             case fx.CancelLaunch(key):
                 self._cancel(key)
@@ -293,7 +284,7 @@ class Reactor:
                 self._machine.forget_run(run)
             case fx.Forget(key):
                 self._machine.retire(key)
-            case CheckHealth():
+            case fx.CheckHealth():
                 self._machine.check_health(effect)
             case _:
                 assert_never(effect)

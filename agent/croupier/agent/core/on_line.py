@@ -13,14 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from croupier.agent.core import effects as fx
-from croupier.agent.core.effects import Effect
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key, LocalTask, place_of
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.errors import InvalidRequest
 
 
-def line_up(state: AgentState, order: LaunchTask, *, can_start: bool) -> Iterator[Effect]:
+def line_up(state: AgentState, order: LaunchTask, *, can_start: bool) -> Iterator[fx.Effect]:
     """Line up a task, or return it if it `can_start` only by an order of its own, or never."""
     if state.session is None:
         # The order came with a session that has ended.
@@ -32,7 +31,7 @@ def line_up(state: AgentState, order: LaunchTask, *, can_start: bool) -> Iterato
         yield fx.ReturnTasks(state.session, (key,))
 
 
-def on_recall(state: AgentState, key: Key) -> Iterator[Effect]:
+def on_recall(state: AgentState, key: Key) -> Iterator[fx.Effect]:
     """Return a lined-up task; if it has started, the master learns that anyway."""
     if state.line.pop(key, None) is not None:
         assert state.session is not None
@@ -47,7 +46,7 @@ def take_successor(state: AgentState, task: LocalTask) -> LaunchTask | None:
     return None if found is None else state.line.pop(found)
 
 
-def return_all(state: AgentState) -> Iterator[Effect]:
+def return_all(state: AgentState) -> Iterator[fx.Effect]:
     """Return the whole line."""
     if state.line and state.session is not None:
         returned = tuple(state.line)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from croupier.agent.core import effects as fx
-from croupier.agent.core.effects import Checkpoint, Effect
 from croupier.agent.core.events import MasterSeen, Now, Registered
 from croupier.agent.core.records import ForgetFramework, ForgetTask, VoidRecord
 from croupier.agent.core.state import NO_AGENT_ID, AgentState
@@ -13,7 +12,7 @@ from croupier.agent.core.tasks import Due, Ended, Killing, Running, Starting
 from croupier.model.ids import AgentId
 
 
-def choose_agent_id(state: AgentState) -> Iterator[Effect]:
+def choose_agent_id(state: AgentState) -> Iterator[fx.Effect]:
     """Choose an id that no master knows, and record it before any master learns it.
 
     If a master chose the id and its answer were lost, the master would offer an agent that does
@@ -28,17 +27,17 @@ def choose_agent_id(state: AgentState) -> Iterator[Effect]:
         state.names += 1
         number = f".{state.names}" if state.names > 1 else ""
         state.agent_id = AgentId(f"A{state.life}{number}")
-    yield Checkpoint(state.record)
+    yield fx.Checkpoint(state.record)
 
 
-def on_connected(state: AgentState, session: int, now: Now) -> Iterator[Effect]:
+def on_connected(state: AgentState, session: int, now: Now) -> Iterator[fx.Effect]:
     """Register in the new session as soon as possible."""
     assert state.connection is None
     state.connection, state.has_registered = session, False
     yield from register_when_ready(state, now)
 
 
-def register_when_ready(state: AgentState, now: Now) -> Iterator[Effect]:
+def register_when_ready(state: AgentState, now: Now) -> Iterator[fx.Effect]:
     """Register, once the fate of all runs of an earlier life is known.
 
     The agent then records the machine's boot, by which it recognises the next reboot. It
@@ -48,7 +47,7 @@ def register_when_ready(state: AgentState, now: Now) -> Iterator[Effect]:
         return
     if state.recorded_boot_id != state.boot_id:
         state.recorded_boot_id = state.boot_id
-        yield Checkpoint(state.record)
+        yield fx.Checkpoint(state.record)
     if state.connection is None or state.has_registered or state.voided:
         return
     state.has_registered = True
@@ -59,7 +58,7 @@ def register_when_ready(state: AgentState, now: Now) -> Iterator[Effect]:
     yield fx.SendRegister(state.connection)
 
 
-def on_disconnected(state: AgentState, session: int) -> Iterator[Effect]:
+def on_disconnected(state: AgentState, session: int) -> Iterator[fx.Effect]:
     """Send nothing until there is another session."""
     if session == state.connection:
         if state.has_registered:
@@ -71,7 +70,7 @@ def on_disconnected(state: AgentState, session: int) -> Iterator[Effect]:
     yield from ()
 
 
-def on_master_seen(state: AgentState, event: MasterSeen) -> Iterator[Effect]:
+def on_master_seen(state: AgentState, event: MasterSeen) -> Iterator[fx.Effect]:
     """Record a newer master.
 
     If an operator continued with an older store, its framework epochs may be below those that the
@@ -81,15 +80,15 @@ def on_master_seen(state: AgentState, event: MasterSeen) -> Iterator[Effect]:
         known = state.position
         if known is not None and event.position.generation > known.generation:
             for framework_id in state.epochs:
-                yield Checkpoint(ForgetFramework(framework_id))
+                yield fx.Checkpoint(ForgetFramework(framework_id))
             state.epochs.clear()
         state.position, state.is_position_new = event.position, True
     if event.cluster != state.cluster or event.master_epoch > state.master_epoch:
         state.master_epoch, state.cluster = event.master_epoch, event.cluster
-        yield Checkpoint(state.record)
+        yield fx.Checkpoint(state.record)
 
 
-def on_registered(state: AgentState, event: Registered) -> Iterator[Effect]:
+def on_registered(state: AgentState, event: Registered) -> Iterator[fx.Effect]:
     """Record that the master has registered the agent and was informed of lost records."""
     agent_id = event.agent_id
     if agent_id == state.agent_id and not state.incomplete:
@@ -98,10 +97,10 @@ def on_registered(state: AgentState, event: Registered) -> Iterator[Effect]:
     assert agent_id == state.agent_id or not state.tasks
     state.agent_id = agent_id
     state.incomplete = False
-    yield Checkpoint(state.record)
+    yield fx.Checkpoint(state.record)
 
 
-def on_removed(state: AgentState) -> Iterator[Effect]:
+def on_removed(state: AgentState) -> Iterator[fx.Effect]:
     """Kill and forget all tasks, and choose another id."""
     state.incomplete = False
     yield from choose_agent_id(state)
@@ -114,11 +113,11 @@ def on_removed(state: AgentState) -> Iterator[Effect]:
         for due in Due:
             state.deadlines.cancel((due, task.key))
         if isinstance(task.phase, Ended):
-            yield Checkpoint(ForgetTask(*task.key))
+            yield fx.Checkpoint(ForgetTask(*task.key))
             yield fx.Forget(task.key)
         else:
             state.voided[task.key] = task.phase
-            yield Checkpoint(VoidRecord(*task.key))
+            yield fx.Checkpoint(VoidRecord(*task.key))
             if isinstance(task.phase, Running | Killing):
                 yield fx.Signal(task.key, task.phase.pid, fx.Force.KILL)
             elif isinstance(task.phase, Starting) and task.info.isolation.image:

@@ -13,16 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from croupier.agent.core import effects as fx
-from croupier.agent.core.effects import Checkpoint, Effect, Force, Signal
-from croupier.agent.core.events import (
-    Adopted,
-    Exited,
-    LaunchFailed,
-    LimitExceeded,
-    Now,
-    Prepared,
-    Started,
-)
+from croupier.agent.core import events as ev
 from croupier.agent.core.on_health import on_failed_launch
 from croupier.agent.core.on_line import line_up, on_recall, return_all
 from croupier.agent.core.on_session import register_when_ready
@@ -70,35 +61,35 @@ RAN_BEFORE = (
 
 def note_framework_epoch(
     state: AgentState, framework_id: FrameworkId, epoch: int
-) -> Iterator[Effect]:
+) -> Iterator[fx.Effect]:
     """Record the epoch of an order if it is new."""
     if epoch <= state.epochs.get(framework_id, 0):
         return
     # The latest change comes last.
     state.epochs.pop(framework_id, None)
     state.epochs[framework_id] = epoch
-    yield Checkpoint(FrameworkRecord(framework_id, epoch))
+    yield fx.Checkpoint(FrameworkRecord(framework_id, epoch))
     if len(state.epochs) > MOST_FRAMEWORKS:
         yield from _forget_idle(state)
 
 
-def _forget_idle(state: AgentState) -> Iterator[Effect]:
+def _forget_idle(state: AgentState) -> Iterator[fx.Effect]:
     """Forget the older half of the frameworks without tasks. O(tasks), but rare."""
     busy = {framework_id for framework_id, _ in state.tasks}
     idle = [each for each in state.epochs if each not in busy]
     for framework_id in idle[: len(idle) // 2]:
         del state.epochs[framework_id]
-        yield Checkpoint(ForgetFramework(framework_id), lazy=True)
+        yield fx.Checkpoint(ForgetFramework(framework_id), lazy=True)
 
 
 def on_launch(
     state: AgentState,
     order: LaunchTask,
-    now: Now,
+    now: ev.Now,
     *,
     has_sandbox: bool = False,
     secrets: SecretValues = NO_SECRETS,
-) -> Iterator[Effect]:
+) -> Iterator[fx.Effect]:
     """Start a task, unless it is known: then the order was sent twice.
 
     An unknown task with a sandbox has run and ended. Its launch is rejected, so that a master with
@@ -128,7 +119,9 @@ def on_launch(
     yield from start_task(state, order, now, secrets)
 
 
-def on_started(state: AgentState, event: Started | Adopted, now: Now) -> Iterator[Effect]:
+def on_started(
+    state: AgentState, event: ev.Started | ev.Adopted, now: ev.Now
+) -> Iterator[fx.Effect]:
     """Record the process of a task, and kill it if the task is no longer wanted.
 
     The records of a task that is adopted may lag behind.
@@ -137,12 +130,12 @@ def on_started(state: AgentState, event: Started | Adopted, now: Now) -> Iterato
     void = state.voided.get(key)
     if void is not None:
         state.set_void(key, Running(void.run, pid))
-        yield Signal(key, pid, Force.KILL)
+        yield fx.Signal(key, pid, fx.Force.KILL)
         return
     task = state.tasks[key]
     phase = task.phase
     age_s: float | None = 0.0
-    if isinstance(event, Adopted):
+    if isinstance(event, ev.Adopted):
         assert isinstance(phase, Adopting)
         age_s = event.age_s
     else:
@@ -164,7 +157,7 @@ def on_started(state: AgentState, event: Started | Adopted, now: Now) -> Iterato
     yield from register_when_ready(state, now)
 
 
-def on_launch_failed(state: AgentState, event: LaunchFailed, now: Now) -> Iterator[Effect]:
+def on_launch_failed(state: AgentState, event: ev.LaunchFailed, now: ev.Now) -> Iterator[fx.Effect]:
     """End a task whose process could not be started."""
     if event.cause:
         yield from on_failed_launch(state, event.key[0], event.cause, now)
@@ -180,7 +173,7 @@ def on_launch_failed(state: AgentState, event: LaunchFailed, now: Now) -> Iterat
     yield from register_when_ready(state, now)
 
 
-def on_not_started(state: AgentState, key: Key, now: Now) -> Iterator[Effect]:
+def on_not_started(state: AgentState, key: Key, now: ev.Now) -> Iterator[fx.Effect]:
     """End a task that was killed before it was started."""
     if key in state.voided:
         yield from end_void(state, key, now)
@@ -193,7 +186,7 @@ def on_not_started(state: AgentState, key: Key, now: Now) -> Iterator[Effect]:
     yield from end_task(state, task, TaskState.KILLED, now, cause)
 
 
-def on_prepared(state: AgentState, event: Prepared, now: Now) -> Iterator[Effect]:
+def on_prepared(state: AgentState, event: ev.Prepared, now: ev.Now) -> Iterator[fx.Effect]:
     """Start a task whose image is ready, unless it was killed meanwhile."""
     if state.wants_process(event.spawn.key):
         yield event.spawn
@@ -201,7 +194,7 @@ def on_prepared(state: AgentState, event: Prepared, now: Now) -> Iterator[Effect
         yield from on_not_started(state, event.spawn.key, now)
 
 
-def on_exited(state: AgentState, event: Exited, now: Now) -> Iterator[Effect]:
+def on_exited(state: AgentState, event: ev.Exited, now: ev.Now) -> Iterator[fx.Effect]:
     """End a task whose process has ended."""
     if event.key in state.voided:
         yield from end_void(state, event.key, now)
@@ -212,7 +205,7 @@ def on_exited(state: AgentState, event: Exited, now: Now) -> Iterator[Effect]:
     yield from register_when_ready(state, now)
 
 
-def on_kill(state: AgentState, event: KillTask, now: Now) -> Iterator[Effect]:
+def on_kill(state: AgentState, event: KillTask, now: ev.Now) -> Iterator[fx.Effect]:
     """Ask a task to end; a second kill may shorten the grace, never lengthen it."""
     key = (event.framework_id, event.task_id)
     if state.is_outdated(event.framework_id, event.framework_epoch):
@@ -233,7 +226,7 @@ def on_kill(state: AgentState, event: KillTask, now: Now) -> Iterator[Effect]:
         yield from add_task(state, order, Ended(), TaskState.GONE, now, cause)
 
 
-def on_stop_requested(state: AgentState, now: Now) -> Iterator[Effect]:
+def on_stop_requested(state: AgentState, now: ev.Now) -> Iterator[fx.Effect]:
     """End every task, and start no more."""
     state.stopping = True
     for task in list(state.tasks.values()):
@@ -247,9 +240,9 @@ def begin_killing(
     task: LocalTask,
     running: Running,
     order: KillOrder,
-    now: Now,
+    now: ev.Now,
     message: str = "",
-) -> Iterator[Effect]:
+) -> Iterator[fx.Effect]:
     """Ask the process of a task to end; `message` names the limit that it exceeded, if it did."""
     killing = Killing(running.run, running.pid, order)
     state.deadlines.cancel((Due.COMPLETION, task.key))
@@ -259,22 +252,22 @@ def begin_killing(
         cause = Cause(reason=order.reason, message=message or limit_text(task.info, order.reason))
         yield from change_state(state, task, killing, TaskState.KILLING, now, cause)
     _kill_within(state, task, order, now)
-    yield Signal(task.key, running.pid, Force.TERMINATE)
+    yield fx.Signal(task.key, running.pid, fx.Force.TERMINATE)
 
 
-def end_void(state: AgentState, key: Key, now: Now) -> Iterator[Effect]:
+def end_void(state: AgentState, key: Key, now: ev.Now) -> Iterator[fx.Effect]:
     """Forget a void task that has no process."""
     run = state.voided[key].run
     state.set_void(key, None)
-    yield Checkpoint(ForgetTask(*key))
+    yield fx.Checkpoint(ForgetTask(*key))
     yield fx.ForgetRun(key, run)
     yield fx.Forget(key)
     yield from register_when_ready(state, now)
 
 
 def kill_task(
-    state: AgentState, task: LocalTask, order: KillOrder, now: Now, message: str = ""
-) -> Iterator[Effect]:
+    state: AgentState, task: LocalTask, order: KillOrder, now: ev.Now, message: str = ""
+) -> Iterator[fx.Effect]:
     """Ask a task to end; a second request may shorten the grace, and has no other effect."""
     phase, before = task.phase, task.kill
     if isinstance(phase, Ended):
@@ -283,7 +276,7 @@ def kill_task(
         if before.grace_ms <= order.grace_ms:
             return
         order = KillOrder(before.reason, order.grace_ms)
-    yield Checkpoint(KillRecord(*task.key, order.grace_ms, order.reason))
+    yield fx.Checkpoint(KillRecord(*task.key, order.grace_ms, order.reason))
     if isinstance(phase, Running):
         yield from begin_killing(state, task, phase, order, now, message)
         return
@@ -296,7 +289,7 @@ def kill_task(
             yield fx.CancelLaunch(task.key)
 
 
-def _kill_within(state: AgentState, task: LocalTask, order: KillOrder, now: Now) -> None:
+def _kill_within(state: AgentState, task: LocalTask, order: KillOrder, now: ev.Now) -> None:
     state.deadlines.set_at_most((Due.KILL, task.key), now.at + order.grace_ms / 1000)
 
 
@@ -330,7 +323,9 @@ def _rejection(
     return Cause(reason=reason, message=message)
 
 
-def on_limit_exceeded(state: AgentState, event: LimitExceeded, now: Now) -> Iterator[Effect]:
+def on_limit_exceeded(
+    state: AgentState, event: ev.LimitExceeded, now: ev.Now
+) -> Iterator[fx.Effect]:
     """Kill a task at once that exceeds a limit, also in the grace of another kill."""
     task = state.tasks.get(event.key)
     if task is None or task.run != event.run:

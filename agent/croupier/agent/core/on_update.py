@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from croupier.agent.core import effects as fx
-from croupier.agent.core.effects import Checkpoint, Effect, Force, Signal
 from croupier.agent.core.events import Now
 from croupier.agent.core.on_task import kill_task
 from croupier.agent.core.records import AcknowledgedRecord, ForgetTask
@@ -16,7 +15,7 @@ from croupier.model.ids import FrameworkId
 from croupier.model.task import Reason
 
 
-def on_acknowledge(state: AgentState, key: Key, sequence: int, now: Now) -> Iterator[Effect]:
+def on_acknowledge(state: AgentState, key: Key, sequence: int, now: Now) -> Iterator[fx.Effect]:
     """Drop the updates up to `sequence`; forget a task whose last update this is."""
     task = state.tasks.get(key)
     count = task.updates.acknowledge(sequence) if task else 0
@@ -27,18 +26,18 @@ def on_acknowledge(state: AgentState, key: Key, sequence: int, now: Now) -> Iter
     yield fx.Acknowledged(count)
     # Lazy: if the record is lost with the agent, the update is only sent again.
     if task.updates.waiting or task.is_live:
-        yield Checkpoint(AcknowledgedRecord(*key, sequence), lazy=True)
+        yield fx.Checkpoint(AcknowledgedRecord(*key, sequence), lazy=True)
     if task.updates.waiting:
         _restart_resending(state, task, now)
         return
     state.deadlines.cancel((Due.RESEND, key))
     if not task.is_live:
         del state.tasks[key]
-        yield Checkpoint(ForgetTask(*key), lazy=True)
+        yield fx.Checkpoint(ForgetTask(*key), lazy=True)
         yield fx.Forget(key)
 
 
-def on_resend(state: AgentState, framework_id: FrameworkId, now: Now) -> Iterator[Effect]:
+def on_resend(state: AgentState, framework_id: FrameworkId, now: Now) -> Iterator[fx.Effect]:
     """Send all unacknowledged updates of a framework's tasks again. O(tasks)."""
     if state.session is None:
         return
@@ -48,13 +47,13 @@ def on_resend(state: AgentState, framework_id: FrameworkId, now: Now) -> Iterato
             yield fx.SendUpdates(state.session, tuple(task.updates.waiting), again=True)
 
 
-def on_deadline_passed(state: AgentState, now: Now) -> Iterator[Effect]:
+def on_deadline_passed(state: AgentState, now: Now) -> Iterator[fx.Effect]:
     """Act on every deadline that has passed."""
     for due, key in state.deadlines.due(now.at):
         task = state.tasks[key]
         match due:
             case Due.KILL:
-                yield Signal(key, task.pid, Force.KILL)
+                yield fx.Signal(key, task.pid, fx.Force.KILL)
             case Due.COMPLETION:
                 order = KillOrder(Reason.TIMED_OUT, task.info.grace_ms)
                 yield from kill_task(state, task, order, now)

@@ -11,7 +11,6 @@ from croupier.agent.core.effects import Adopt, Checkpoint, Effect, Spawn
 from croupier.agent.core.events import Exited, Now, Vanished
 from croupier.agent.core.on_session import choose_agent_id, register_when_ready
 from croupier.agent.core.on_task import end_void, on_exited, on_not_started
-from croupier.agent.core.records import ForgetTask, UpdateRecord, VoidRecord
 from croupier.agent.core.state import NO_AGENT_ID, AgentState
 from croupier.agent.core.status_updates import Cause, end_task
 from croupier.agent.core.tasks import Adopting, Ended, Key, KillOrder, LocalTask, Starting
@@ -225,9 +224,9 @@ def on_agent_started(state: AgentState, now: Now) -> Iterator[Effect]:
     if state.incomplete:
         yield from _skip_lost_numbers(state, now)
     for key in sorted(state.to_forget):
-        yield Checkpoint(ForgetTask(*key))
+        yield Checkpoint(r.ForgetTask(*key))
     for key in state.to_void:
-        yield Checkpoint(VoidRecord(*key))
+        yield Checkpoint(r.VoidRecord(*key))
     state.to_forget.clear()
     state.to_void.clear()
     yield from register_when_ready(state, now)
@@ -249,7 +248,7 @@ def _skip_lost_numbers(state: AgentState, now: Now) -> Iterator[Effect]:
         sequence = max(task.updates.sequence + LOST_NUMBERS, now.wall_ms)
         task.status = replace(task.status, sequence=sequence)
         task.updates.restore(task.status)
-        yield Checkpoint(UpdateRecord(task.status))
+        yield Checkpoint(r.UpdateRecord(task.status))
 
 
 def on_vanished(state: AgentState, event: Vanished, now: Now) -> Iterator[Effect]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from signal import Signals
 
 from croupier.agent.core import effects as fx
-from croupier.agent.core.effects import Checkpoint, Effect
 from croupier.agent.core.events import Exited, Now
 from croupier.agent.core.on_line import take_successor
 from croupier.agent.core.records import TaskRecord, UpdateRecord
@@ -65,7 +64,7 @@ def add_task(
     new: TaskState,
     now: Now,
     cause: Cause = NO_CAUSE,
-) -> Iterator[Effect]:
+) -> Iterator[fx.Effect]:
     """Add a task with its first update. A task that has ended already never held resources."""
     framework_id, info = order.framework_id, order.task
     staged = TaskStatus(framework_id, info.task_id, state.agent_id, TaskState.STAGING, Source.AGENT)
@@ -84,7 +83,7 @@ def change_state(
     new: TaskState,
     now: Now,
     cause: Cause = NO_CAUSE,
-) -> Iterator[Effect]:
+) -> Iterator[fx.Effect]:
     """Move a task to another phase and state, and record and send an update."""
     status = TaskStatus(
         *task.key,
@@ -111,10 +110,10 @@ def change_state(
     task.updates.add(status)
     is_short = new in MAY_WAIT
     if is_first:
-        yield Checkpoint(TaskRecord(task.info, task.role, task.run, status, task.proof))
+        yield fx.Checkpoint(TaskRecord(task.info, task.role, task.run, status, task.proof))
     else:
         # Lazy: the run file tells of a start whose record is lost with the agent.
-        yield Checkpoint(UpdateRecord(status), lazy=is_short)
+        yield fx.Checkpoint(UpdateRecord(status), lazy=is_short)
     yield fx.Moved(status)
     if state.session is not None:
         # No one waits for the resources of a task that was succeeded: many ends leave together.
@@ -124,7 +123,7 @@ def change_state(
 
 def end_task(
     state: AgentState, task: LocalTask, new: TaskState, now: Now, cause: Cause
-) -> Iterator[Effect]:
+) -> Iterator[fx.Effect]:
     """Bring a live task to a terminal state; another takes its place, or its resources are free."""
     run, successor = task.run, take_successor(state, task)
     if successor is not None:
@@ -141,7 +140,7 @@ def end_task(
 
 def start_task(
     state: AgentState, order: LaunchTask, now: Now, secrets: SecretValues = NO_SECRETS
-) -> Iterator[Effect]:
+) -> Iterator[fx.Effect]:
     """Start a task, for which there is room."""
     state.runs += 1
     run = f"{state.life}-{state.runs}"
