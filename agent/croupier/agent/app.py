@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
@@ -148,7 +149,7 @@ class AgentDaemon:
         if (leftovers := users.leftovers()) is not None:
             self._own("leftovers", leftovers.run())
         usage = TaskUsage(self.state, isolation)
-        metrics.tell_statuses(usage.on_status)
+        metrics.on_status = usage.on_status
         self._own("usage", usage.run())
         links = OutputLinks(self._clock, are_required=credential.has_any)
         tls = self._tls(registry, credential)
@@ -188,7 +189,7 @@ class AgentDaemon:
         self.execs = TaskExecs(work_dir.execs, shim, supervisor, isolation, entries.launch)
         self._opened.push_async_callback(self.execs.close)
         self._exec_calls = ExecCalls(
-            self.execs.start, lambda: credential.security, metrics.exec_ended
+            self.execs.start, lambda: credential.security, partial(metrics.count, "agent_execs")
         )
         self._opened.push_async_callback(self._exec_calls.close)
         view = AgentView(self.state, self.link, janitor, started_s, usage, self.execs)
@@ -204,7 +205,7 @@ class AgentDaemon:
             secret_files,
             isolation,
             users,
-            metrics.launch_failed,
+            partial(metrics.count, "agent_container_errors"),
             pulls_of(isolation, put, self._opened),
             trim,
         )
@@ -285,7 +286,7 @@ class AgentDaemon:
                 sandboxes,
                 shim,
                 self._inbox.put_now,
-                metrics.launch_failed,
+                partial(metrics.count, "agent_container_errors"),
                 isolation,
             )
             self._opened.callback(self._supervisor.close)
@@ -301,7 +302,7 @@ class AgentDaemon:
         has_own_uids = self._config.users.gives_own
         setting = Setting(flags, total, work_dir.path, shim, has_own_uids, secrets)
         isolation = await asyncio.to_thread(assemble, setting)
-        self._opened.callback(isolation.close)
+        self._opened.callback(lambda: isolation.close())
         if flags.isolation != (NONE,):
             defaults = with_disk(flags.default_limits, work_dir.path, total["disk"])
             self._isolate_flags = replace(flags, default_limits=defaults)
@@ -309,7 +310,6 @@ class AgentDaemon:
             put = self._inbox.put_now
             disk = disk_isolator(sandboxes, defaults, put, uids, lambda: self._supervisor.shims())
             disk.adopt(self.state.tasks.values())
-            self._opened.callback(disk.close)
             self._own("disk", disk.watch.run())
             isolation = isolation.extended(disk)
         self.state.features = isolation.features

@@ -13,15 +13,8 @@ from collections.abc import Callable, Sequence
 
 import grpc.aio
 
-from croupier.agent.core.events import (
-    Connected,
-    Disconnected,
-    Event,
-    MasterSeen,
-    Registered,
-    Removed,
-)
-from croupier.agent.core.state import NO_AGENT_ID, AgentState
+from croupier.agent.core import events as ev
+from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key
 from croupier.agent.credential import AgentCredential
 from croupier.agent.fencing import NewestMaster
@@ -108,13 +101,13 @@ class Link:
         self,
         masters: Masters,
         identity: pb.Register,
-        inbox: Inbox[Event],
+        inbox: Inbox[ev.Event],
         rng: random.Random,
-        newest: NewestMaster | None = None,
-        credential: AgentCredential | None = None,
-        agent_id: Callable[[], AgentId] = lambda: NO_AGENT_ID,
-        on_registered: OnRegistered = lambda _: None,
-        on_exec: OnExec = lambda *_: None,
+        newest: NewestMaster,
+        credential: AgentCredential,
+        agent_id: Callable[[], AgentId],
+        on_registered: OnRegistered,
+        on_exec: OnExec,
     ) -> None:
         """Feed `inbox`.
 
@@ -125,8 +118,7 @@ class Link:
         self._credential, self._agent_id = credential, agent_id
         self._on_accepted, self._on_exec = on_registered, on_exec
         self.rejection = ""
-        self._identity, self._inbox = identity, inbox
-        self._newest = newest or NewestMaster()
+        self._identity, self._inbox, self._newest = identity, inbox, newest
         self._number = 0
         # The agent's id in REGISTER; None until it is sent, empty for a new agent.
         self._known_as: AgentId | None = None
@@ -144,7 +136,7 @@ class Link:
             outbox_messages=OUTBOX_LIMIT,
             outbox_bytes=OUTBOX_BYTES,
             error_of=_error_of,
-            find_security=lambda: None if credential is None else credential.security,
+            find_security=lambda: credential.security,
             prepare=self._prepare,
         )
 
@@ -234,7 +226,7 @@ class Link:
         """Begin a session; the core answers with `send_register`."""
         self._number += 1
         self._known_as = None
-        self._inbox.put_now(Connected(self._number))
+        self._inbox.put_now(ev.Connected(self._number))
 
     async def on_message(self, message: pb.AgentServiceConnectResponse) -> None:
         """Queue the orders of a master that this agent obeys.
@@ -255,8 +247,8 @@ class Link:
                 case "error":
                     error = error_from_wire(order.error)
                     if isinstance(error, errors.Removed):
-                        self._inbox.put_now(Removed())
-                        if self._credential is not None and self._credential.certified_id:
+                        self._inbox.put_now(ev.Removed())
+                        if self._credential.certified_id:
                             # Its next id is the same.
                             raise PermissionDenied(f"{error}; {_ANOTHER_ID}")
                     raise error
@@ -274,7 +266,7 @@ class Link:
 
     def on_closed(self) -> None:
         """Report the end of the session to the core."""
-        self._inbox.put_now(Disconnected(self._number))
+        self._inbox.put_now(ev.Disconnected(self._number))
 
     def on_disconnected(self, disconnection: Disconnection) -> None:
         """Log the end of a stream."""
@@ -299,8 +291,6 @@ class Link:
 
     async def _prepare(self, address: Address) -> None:
         """Have a master accept the agent's token before the first stream with it."""
-        if self._credential is None:
-            return
         if self.rejection:
             await self._credential.rejoin()
         try:
@@ -321,7 +311,7 @@ class Link:
                 if order.error.code in _NOT_SERVING:
                     raise error_from_wire(order.error) from None
             raise
-        self._inbox.put_now(MasterSeen(newest.epoch, newest.cluster, newest.position))
+        self._inbox.put_now(ev.MasterSeen(newest.epoch, newest.cluster, newest.position))
 
     def _on_registered(self, registered: pb.Registered) -> None:
         agent_id = AgentId(check_id("agent", registered.agent_id))
@@ -331,7 +321,7 @@ class Link:
             raise ProtocolViolation(f"the master registered agent {self._known_as} as {agent_id}")
         self.rejection = ""
         self._on_accepted(registered)
-        self._inbox.put_now(Registered(agent_id))
+        self._inbox.put_now(ev.Registered(agent_id))
         heartbeat_s = registered.heartbeat_ms / 1000
         reconnect_s = min(registered.reconnect_ms / 1000, TIMES.backoff_cap_s)
         self._session.join(

@@ -128,13 +128,17 @@ class TaskLog:
 
 
 class Metrics:
-    """Counts and logs what the reactor and the driver do: their observer."""
+    """Counts and logs what the reactor and the driver do: their observer.
+
+    Attributes:
+        on_status: called with each new status of a task.
+    """
 
     def __init__(self, registry: CollectorRegistry, clock: Clock) -> None:
         self._clock, self._task_log = clock, TaskLog(clock)
         self._ordered_at: dict[Key, float] = {}
         self._adopting: dict[Key, str] = {}
-        self._on_status: Callable[[TaskStatus], None] = lambda _: None
+        self.on_status: Callable[[TaskStatus], None] = lambda _: None
         # Counters by name and values of labels: a lookup by the library costs more than a count.
         self._children: dict[tuple[str, tuple[str, ...]], Counter] = {}
         self._counters = {
@@ -160,7 +164,7 @@ class Metrics:
         if run is not None:
             is_unstarted = isinstance(event, ev.Vanished) and event.never_started
             outcome = "unstarted" if is_unstarted else _OUTCOMES[type(event)]
-            self._count("agent_recovered_tasks", outcome)
+            self.count("agent_recovered_tasks", outcome)
             framework_id, task_id = event.key
             _log.debug(
                 "task_found", framework_id=framework_id, task_id=task_id, run=run, outcome=outcome
@@ -170,25 +174,25 @@ class Metrics:
         """Count and log an effect."""
         match effect:
             case fx.Moved(status):
-                self._count("agent_task_transitions", status.state.name, status.reason.name)
+                self.count("agent_task_transitions", status.state.name, status.reason.name)
                 if status.state.is_terminal and status.reason in _LIMITS:
-                    self._count("agent_task_limits_exceeded", _LIMITS[status.reason])
-                self._on_status(status)
+                    self.count("agent_task_limits_exceeded", _LIMITS[status.reason])
+                self.on_status(status)
                 self._task_log.moved(status)
             case fx.SendUpdates(_, statuses, again):
                 outcome = "resent" if again else "sent"
-                self._count("agent_status_updates", outcome, by=len(statuses))
+                self.count("agent_status_updates", outcome, by=len(statuses))
             case fx.Acknowledged(count):
-                self._count("agent_status_updates", "acknowledged", by=count)
+                self.count("agent_status_updates", "acknowledged", by=count)
             case fx.Spawn(key):
                 self._ordered_at[key] = self._clock.now()
                 self._task_log.ordered(key)
             case fx.Adopt(key, run):
                 self._adopting[key] = run
             case fx.RefuseLaunch():
-                self._count("agent_launches_refused")
+                self.count("agent_launches_refused")
             case fx.Outdated(key, epoch):
-                self._count("agent_outdated_orders")
+                self.count("agent_outdated_orders")
                 _log.warning(
                     "order_refused", framework_id=key[0], task_id=key[1], framework_epoch=epoch
                 )
@@ -198,32 +202,17 @@ class Metrics:
                 # The others leave a trace elsewhere, or none.
                 pass
 
-    def tell_statuses(self, on_status: Callable[[TaskStatus], None]) -> None:
-        """Call `on_status` with each new status of a task."""
-        self._on_status = on_status
-
     def committed(self, seconds: float, size: int) -> None:
         """Count a commit of `size` bytes of records."""
         self._seconds["agent_checkpoint_commit"].observe(seconds)
-        self._count("agent_checkpoint_bytes", by=size)
+        self.count("agent_checkpoint_bytes", by=size)
 
     def turned(self, seconds: float) -> None:
         """Count a turn of the driver, without its commit."""
         self._seconds["agent_turn"].observe(seconds)
 
-    def launch_failed(self, step: str) -> None:
-        """Count a launch that failed at `step`."""
-        self._count("agent_container_errors", step)
-
-    def exec_ended(self, outcome: str) -> None:
-        """Count a command beside a task."""
-        self._count("agent_execs", outcome)
-
-    def record_lost(self) -> None:
-        """Count a damaged record of an earlier life that was left out."""
-        self._count("agent_recovery_errors")
-
-    def _count(self, name: str, *labels: str, by: int = 1) -> None:
+    def count(self, name: str, *labels: str, by: int = 1) -> None:
+        """Count an event, by a name in `COUNTERS` and the values of its labels."""
         child = self._children.get((name, labels))
         if child is None:
             counter = self._counters[name]

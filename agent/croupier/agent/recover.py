@@ -127,7 +127,7 @@ async def recovered_state(
         await checkpoint.commit([incomplete(loaded.records)])
     for what in lost:
         _log.error("record_lost", file=str(checkpoint.path), reason=what)
-        metrics.record_lost()
+        metrics.count("agent_recovery_errors")
     try:
         state = recovered(
             loaded.records,

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent.isolation.cgroup.bounds import MIB, Groups
+from croupier.agent.isolation.cgroup.bounds import MIB
 from croupier.agent.isolation.cgroup.directory import name_for
-from croupier.agent.isolation.cgroup.isolator import open_groups, own_groups, place_for
+from croupier.agent.isolation.cgroup.isolator import Groups, open_groups, own_groups, place_for
 from croupier.agent.isolation.cgroup.places import Place
 from croupier.agent.recover import clean_up
 from croupier.agent.shim.build import Shim

@@ -12,6 +12,7 @@ import pytest
 
 from croupier.agent.isolation.cgroup.bounds import MIB, Bounds, Measured
 from croupier.agent.isolation.cgroup.isolator import CgroupIsolator
+from croupier.agent.isolation.cgroup.v2 import V2Groups
 from croupier.agent.isolation.isolator import Launch
 from croupier.agent.unix_user import own_user
 from croupier.model.ids import FrameworkId, TaskId
@@ -24,7 +25,7 @@ LAUNCH = Launch("r-1", (FrameworkId("F1"), TaskId("t1")), INFO, "/s", ("true",),
 
 
 @dataclass(eq=False)
-class MemoryGroups:
+class MemoryGroups(V2Groups):
     """Groups by name; those with processes cannot be removed."""
 
     features: Features = frozenset({Feature.MEMORY})

@@ -23,7 +23,7 @@ import resource
 import select
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -210,7 +210,7 @@ def lowered(launch: Launch, pid: int, inside: Inside | None) -> Launch:
     if exceeded:
         raise Unavailable(f"a command would not have {exceeded} of the task: {_WHY}")
     kept = tuple(each for each in launch.options if not each.startswith(_LIMIT))
-    return launch.with_options((*kept, *_limits(program)))
+    return replace(launch, options=(*kept, *_limits(program)))
 
 
 def _exceeded(launch: Launch, pid: int, program: int) -> Iterator[str]:

@@ -56,7 +56,7 @@ def assemble(setting: Setting, builders: Mapping[str, Builder] = BUILDERS) -> La
                 raise InvalidRequest(f"--isolation {level}: {error}") from error
             missing[level] = str(error)
     _log_missing(missing)
-    return Layers(built, setting.closing)
+    return Layers(built)
 
 
 def _log_missing(missing: Mapping[str, str]) -> None:

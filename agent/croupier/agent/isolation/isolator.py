@@ -8,8 +8,7 @@ and remove what an earlier one has made. Functions raise OSError if the system r
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Final
 
@@ -59,10 +58,6 @@ class Launch:
     def search_path(self) -> str:
         """The directories to search for the program: the task's PATH, or the shim's default."""
         return self.environment.get("PATH", "/bin:/usr/bin")
-
-    def with_options(self, options: tuple[str, ...]) -> Launch:
-        """Return the launch with other options."""
-        return replace(self, options=options)
 
 
 def limits_of(info: TaskInfo, defaults: Limits, *, has_quota: bool = False) -> Limits:
@@ -141,15 +136,15 @@ class Isolator:
     def clean(self, known: Collection[str]) -> None:
         """Remove what runs of earlier agents have left, except `known` ones. Not on the loop."""
 
+    def close(self) -> None:
+        """Release what it holds for the agent; what it made for tasks stays."""
+
 
 class Layers:
     """The isolators of an agent, in the order in which they prepare a launch."""
 
-    def __init__(
-        self, isolators: Sequence[Isolator] = (), closing: ExitStack | None = None
-    ) -> None:
-        """Use `isolators`, possibly none. `closing` releases their resources."""
-        self._closing = closing or ExitStack()
+    def __init__(self, isolators: Sequence[Isolator] = ()) -> None:
+        """Use `isolators`, possibly none."""
         self.isolators = tuple(isolators)
         self.names = tuple(each.name for each in isolators)
         self.features: Features = NO_FEATURES.union(*(each.features for each in isolators))
@@ -159,7 +154,7 @@ class Layers:
 
     def extended(self, isolator: Isolator) -> Layers:
         """Return these isolators and another one, which prepares launches last."""
-        return Layers((*self.isolators, isolator), self._closing)
+        return Layers((*self.isolators, isolator))
 
     def prepare(self, launch: Launch) -> Launch:
         """Make what the run needs; if that fails, remove what was made.
@@ -228,7 +223,8 @@ class Layers:
 
     def close(self) -> None:
         """Release what isolators hold for the agent; what they made for tasks stays."""
-        self._closing.close()
+        for isolator in self.isolators:
+            isolator.close()
 
 
 def joined(*found: Usage | None) -> Usage | None:

@@ -27,6 +27,7 @@ import os
 import resource
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -153,7 +154,7 @@ class ProcessIsolator(Isolator):
             options += self._only_ports(launch)
         else:
             options += self._restrictions(launch)
-        return launch.with_options((*launch.options, *options))
+        return replace(launch, options=(*launch.options, *options))
 
     def join(self, launch: Launch) -> Launch:
         """Add the same options."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -53,7 +52,6 @@ class Setting:
         work_dir: absolute; different for each agent of a machine.
         has_own_uids: whether a task without a user has a uid that no other live task has.
         secrets: files of the agent's credentials, for no task to see.
-        closing: releases what isolators hold for the agent, when it stops; tasks may still run.
     """
 
     flags: IsolationFlags
@@ -62,4 +60,3 @@ class Setting:
     shim: Shim
     has_own_uids: bool = False
     secrets: tuple[Path, ...] = ()
-    closing: ExitStack = field(default_factory=ExitStack)

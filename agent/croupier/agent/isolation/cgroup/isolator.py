@@ -24,7 +24,7 @@ import resource
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -32,7 +32,6 @@ from croupier.agent.core.events import NO_ENDING, Ending
 from croupier.agent.isolation.cgroup import v1, v2
 from croupier.agent.isolation.cgroup.bounds import (
     Bounds,
-    Groups,
     bounds_of,
     bounds_of_all,
     ending_of,
@@ -41,7 +40,6 @@ from croupier.agent.isolation.cgroup.directory import (
     GONE,
     PROCS,
     GroupDirectory,
-    kill_listed,
     name_for,
 )
 from croupier.agent.isolation.cgroup.places import (
@@ -65,6 +63,8 @@ from croupier.process.logging import get_logger
 _PROCESSES: Final = f"limit={resource.RLIMIT_NPROC}:"
 _log = get_logger("croupier.agent")
 _ALL = "all"
+
+Groups = v1.V1Groups | v2.V2Groups
 
 
 class CgroupIsolator(Isolator):
@@ -124,7 +124,7 @@ class CgroupIsolator(Isolator):
         if Feature.PIDS in self.features:
             # A limit by user would be met first, and could not be told.
             kept = tuple(each for each in kept if not each.startswith(_PROCESSES))
-        return launch.with_options((*kept, *options))
+        return replace(launch, options=(*kept, *options))
 
     def usage(self, run: str) -> Usage | None:
         """Return what a run has used until now; None if it has no group."""
@@ -216,7 +216,6 @@ def build_cgroup(setting: Setting) -> Iterator[Isolator]:
     )
     if place.version == 2 and flags.cgroup_parent:
         isolator.shims = Path(place.directories[_ALL]).with_name(SHIMS) / PROCS
-    setting.closing.callback(isolator.close)
     yield isolator
 
 
@@ -297,17 +296,15 @@ def open_groups(place: Place, total: Bounds | None) -> Groups:
 def remove_groups(work_dir: Path) -> None:
     """Kill the processes left in the groups of an agent that has ended, and remove the groups."""
     for place in read_places(work_dir, name_for(work_dir)):
-        for path in dict.fromkeys(place.directories.values()):
-            try:
-                directory = GroupDirectory(path, create=False)
-            except (FileNotFoundError, Unavailable):
-                continue
-            try:
-                for run in directory.names():
-                    kill_listed(partial(directory.processes, run))
-                    directory.remove(run)
-            finally:
-                directory.close()
+        groups = _reopened(place)
+        if groups is None:
+            continue
+        try:
+            for run in groups.names():
+                groups.kill(run)
+                groups.remove(run)
+        finally:
+            groups.close()
     forget_places(work_dir)
 
 
