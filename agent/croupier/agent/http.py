@@ -29,14 +29,14 @@ from croupier.agent.sandbox_files import components_of, list_directory, open_fil
 from croupier.agent.served_files import (
     HEADERS,
     POLL_S,
-    PartRequest,
     ServedFiles,
+    answering,
     is_connected,
     task_of,
 )
 from croupier.agent.task_usage import TaskUsage
 from croupier.model.clock import Clock
-from croupier.model.errors import InvalidRequest, NotFound
+from croupier.model.errors import NotFound
 from croupier.model.isolation import Feature
 from croupier.model.task import TaskInfo
 from croupier.net.server_tls import ServerTls
@@ -113,11 +113,11 @@ class TaskRoutes:
         ]
 
     async def _get_output(self, request: web.Request) -> web.StreamResponse:
-        async def handle(key: Key, part: PartRequest) -> web.StreamResponse:
-            with closing(await self._open(request, key, _stream(request), part.follow)) as fd:
-                return await self._served.send(request, key, fd, part, is_output=True)
-
-        return await self._served.answer(request, handle)
+        with (
+            self._served.reading(request) as (key, part),
+            closing(await self._open(request, key, _stream(request), part.follow)) as fd,
+        ):
+            return await self._served.send(request, key, fd, part, is_output=True)
 
     async def _open(self, request: web.Request, key: Key, stream: Stream, follow: bool) -> int:
         """Open the output; a follower waits until the task is started."""
@@ -134,15 +134,12 @@ class TaskRoutes:
 
     async def _get_file(self, request: web.Request) -> web.StreamResponse:
         path = request.query.get("path", "")
-
-        async def handle(key: Key, part: PartRequest) -> web.StreamResponse:
+        with self._served.reading(request) as (key, part):
             if request.query.get("list") == "1":
                 return await self._list(key, path)
             with closing(await asyncio.to_thread(open_file, self._sandboxes, key, path)) as fd:
                 is_output = components_of(path) in [(stream,) for stream in STREAMS]
                 return await self._served.send(request, key, fd, part, is_output=is_output)
-
-        return await self._served.answer(request, handle)
 
     async def _list(self, key: Key, path: str) -> web.Response:
         entries, is_cut = await asyncio.to_thread(list_directory, self._sandboxes, key, path)
@@ -150,14 +147,11 @@ class TaskRoutes:
         return web.json_response(found, headers=_JSON_HEADERS)
 
     async def _get_usage(self, request: web.Request) -> web.Response:
-        try:
+        with answering():
             key = task_of(request)
-        except InvalidRequest as error:
-            return web.Response(text=f"{error}\n", status=400)
-        task = self._state.tasks.get(key)
-        if task is None:
-            text = f"the agent does not know task {key[1]}, or its end is acknowledged\n"
-            return web.Response(text=text, status=404)
+            task = self._state.tasks.get(key)
+            if task is None:
+                raise NotFound(f"the agent does not know task {key[1]}, or its end is acknowledged")
         return web.json_response(self._view(task), headers=_JSON_HEADERS)
 
     def _view(self, task: LocalTask) -> dict[str, Any]:

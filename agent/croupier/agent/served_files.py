@@ -15,7 +15,7 @@ import asyncio
 import os
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
@@ -165,9 +165,6 @@ def _number(query: Mapping[str, str], name: str, most: int) -> int | None:
     return int(text)
 
 
-Handle = Callable[[Key, PartRequest], Awaitable[web.StreamResponse]]
-
-
 class ServedFiles:
     """The readers of files of all tasks."""
 
@@ -178,17 +175,14 @@ class ServedFiles:
         # When each reader that has yet to take a chunk was sent it, the earliest first.
         self._waiting: dict[asyncio.Transport, tuple[str, float]] = {}
 
-    async def answer(self, request: web.Request, handle: Handle) -> web.StreamResponse:
-        """Return what `handle` answers to a request for a part of a task's files."""
-        try:
+    @contextmanager
+    def reading(self, request: web.Request) -> Iterator[tuple[Key, PartRequest]]:
+        """Admit the reader of a part of a task's files, while the context lasts."""
+        with answering():
             key = task_of(request)
             part = requested_part(request.query, request.headers.get("Range"))
             with self._a_reader(request.remote or ""):
-                return await handle(key, part)
-        except InvalidRequest as error:
-            return web.Response(text=f"{error}\n", status=400)
-        except NotFound as error:
-            return web.Response(text=f"{error}\n", status=404)
+                yield key, part
 
     @contextmanager
     def _a_reader(self, host: str) -> Iterator[None]:
@@ -224,7 +218,7 @@ class ServedFiles:
 
         `is_output`: whether it is an output file, which may have lost its beginning.
         """
-        first = first_kept if is_output else _zero
+        first = first_kept if is_output else (lambda _: 0)
         begin = await asyncio.to_thread(part.begin, fd, first(fd))
         part, headers = part.settled(begin, os.fstat(fd).st_size)
         if part.limit == 0 and part.is_range:
@@ -291,8 +285,15 @@ class ServedFiles:
         return True
 
 
-def _zero(_: int) -> int:
-    return 0
+@contextmanager
+def answering() -> Iterator[None]:
+    """Answer errors of a request in the context with the codes 400 and 404."""
+    try:
+        yield
+    except InvalidRequest as error:
+        raise web.HTTPBadRequest(text=f"{error}\n") from None
+    except NotFound as error:
+        raise web.HTTPNotFound(text=f"{error}\n") from None
 
 
 def task_of(request: web.Request) -> Key:
