@@ -96,19 +96,8 @@ _syscall.restype = ctypes.c_long
 _how: Final = _OpenHow(os.O_PATH | _DIRECTORY, 0, _RESOLVE)
 
 
-@contextmanager
-def directory_beneath(root: int, components: Sequence[str]) -> Iterator[int]:
-    """Open a directory below `root` for the context, to open entries below it.
-
-    Raises:
-        OSError: if a component is missing, a link, or no directory.
-    """
-    with closing(open_directory_beneath(root, components)) as fd:
-        yield fd
-
-
 def open_directory_beneath(root: int, components: Sequence[str]) -> int:
-    """Open a directory below `root`; return a descriptor. Raises as `directory_beneath`."""
+    """Open a directory below `root`, to open entries below it; return a descriptor."""
     for name in components:
         if name in ("", ".", "..") or "/" in name or "\0" in name:
             raise OSError(errno.EINVAL, "Not a name")

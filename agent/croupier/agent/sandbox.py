@@ -28,7 +28,6 @@ from croupier.agent.core.tasks import Key
 from croupier.agent.directories import (
     closing,
     directory,
-    directory_beneath,
     open_directory,
     open_directory_beneath,
     open_regular,
@@ -184,13 +183,13 @@ class Sandboxes:
 
     def open_to_list(self, key: Key) -> int:
         """Open a task's sandbox; return a descriptor that can list it."""
-        with directory(self.root) as root, directory_beneath(root, _checked(key)) as home:
+        with self.opened(key) as (home, _):
             return open_directory(".", home, to_list=True)
 
     def owner_of(self, key: Key) -> int:
         """Return the uid of the owner of a task's sandbox; -1 if there is none."""
         try:
-            with directory(self.root) as root, directory_beneath(root, _checked(key)) as home:
+            with self.opened(key) as (home, _):
                 return os.fstat(home).st_uid
         except (InvalidRequest, OSError):
             return -1

@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import Final
 
 from croupier.agent.core.tasks import Key
-from croupier.agent.directories import closing, directory_beneath, open_directory
+from croupier.agent.directories import closing, open_directory, open_directory_beneath
 from croupier.agent.sandbox import Sandboxes
 from croupier.model.errors import InvalidRequest, NotFound
 
@@ -76,7 +76,7 @@ def open_file(sandboxes: Sandboxes, key: Key, path: str) -> int:
     if not names:
         raise InvalidRequest("this names a directory: list it")
     with _reported(key, path), sandboxes.opened(key) as (home, owners):
-        with directory_beneath(home, names[:-1]) as parent:
+        with closing(open_directory_beneath(home, names[:-1])) as parent:
             found = os.open(names[-1], _LOOK, dir_fd=parent)
         with closing(found):
             seen = os.fstat(found)
@@ -104,7 +104,7 @@ def list_directory(sandboxes: Sandboxes, key: Key, path: str) -> tuple[list[File
     with (
         _reported(key, path),
         sandboxes.opened(key) as (home, owners),
-        directory_beneath(home, names) as found,
+        closing(open_directory_beneath(home, names)) as found,
     ):
         if os.fstat(found).st_uid not in owners:
             raise OSError(errno.EPERM, "Not a directory of the task")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from croupier.agent import directories
-from croupier.agent.directories import directory, directory_beneath, open_directory_beneath
+from croupier.agent.directories import closing, directory, open_directory_beneath
 from croupier.agent.sandbox import Sandboxes
 from croupier.model.errors import NotFound
 from croupier.model.ids import FrameworkId, TaskId
@@ -166,6 +166,6 @@ def test_no_descriptor_leaks(sandboxes: Sandboxes) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     with directory(sandboxes.root) as root:
         for name in ("t1", "no"):
-            with suppress(OSError), directory_beneath(root, ("F1", name)):
+            with suppress(OSError), closing(open_directory_beneath(root, ("F1", name))):
                 pass
     assert len(list(Path("/proc/self/fd").iterdir())) == before
