@@ -66,8 +66,8 @@ class Execs:
         try:
             async with asyncio.timeout(DEADLINE_S):
                 if data is not None:
-                    await one.write(data)
-                    one.end_input()
+                    await one.streams.write(data)
+                    one.streams.end_input()
                 printed = await collect(one)
                 return await one.wait(), *printed
         finally:

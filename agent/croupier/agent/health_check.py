@@ -25,6 +25,7 @@ from croupier.agent.core.events import HealthChecked
 from croupier.agent.core.on_health import DISK_FULL
 from croupier.agent.directories import open_beneath, unlink_beneath
 from croupier.agent.shim.build import Shim
+from croupier.agent.shim.compiling import print_version
 from croupier.agent.shim.run_file import SIZE
 from croupier.agent.work_dir import RESTART, WorkDir
 from croupier.model.clock import Clock
@@ -134,7 +135,7 @@ class HealthCheck:
     def _try_shim(self) -> Iterator[Problem]:
         """Start the shim; without arguments it only prints its version."""
         try:
-            self._shim.print_version(TRIAL_S)
+            print_version(self._shim.argv, TRIAL_S)
         except (OSError, subprocess.SubprocessError) as error:
             yield Problem(LAUNCH, f"the shim cannot be started: {error}")
 

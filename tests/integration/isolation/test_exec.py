@@ -78,7 +78,7 @@ async def test_output_waits_for_its_reader_and_input_for_the_program(execs: Exec
     await one.close()
 
     two = await execs.start("t1", "sleep", "60", has_input=True)
-    writing = asyncio.create_task(two.write(b"x" * 1_000_000))
+    writing = asyncio.create_task(two.streams.write(b"x" * 1_000_000))
     await asyncio.wait([writing], timeout=0.2)
     assert not writing.done()
     await two.close()
@@ -117,9 +117,9 @@ async def test_input_is_dropped_once_the_program_has_closed_it(execs: Execs) -> 
     )
     assert (await anext(one.output()))[1] == b"closed\n"
     async with asyncio.timeout(10):
-        await one.write(b"x" * 1_000_000)
-        await one.write(b"x")
-    one.end_input()
+        await one.streams.write(b"x" * 1_000_000)
+        await one.streams.write(b"x")
+    one.streams.end_input()
     await one.close()
 
 
@@ -137,8 +137,8 @@ async def test_a_terminal_is_the_controlling_one_and_hangs_up(execs: Execs) -> N
         assert stream is Stream.OUTPUT
         seen += data
         if seen.endswith(b"t\r\n"):
-            one.resize(WindowSize(rows=50, columns=132))
-            await one.write(b"\n")
+            one.streams.resize(WindowSize(rows=50, columns=132))
+            await one.streams.write(b"\n")
     assert seen.replace(b"\r\n\r\n", b"\r\n") == b"24 80\r\nt\r\n50 132\r\n"
     assert (await one.wait()).exit_code == 4
     await one.close()
@@ -152,7 +152,7 @@ async def test_ctrl_c_in_a_terminal_reaches_the_program(execs: Execs) -> None:
         "t1", "/bin/sh", "-c", "echo on; exec sleep 60", has_input=True, window=WINDOW
     )
     assert (await anext(one.output()))[1] == b"on\r\n"
-    await one.write(b"\x03")
+    await one.streams.write(b"\x03")
     assert (await one.wait()).signal == signal.SIGINT
     await one.close()
 

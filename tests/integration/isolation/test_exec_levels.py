@@ -182,7 +182,7 @@ async def a_command_can_have_a_terminal(level: ExecLevel) -> None:
     one = await level.execs.start(
         level.task, "/bin/sh", "-c", line, has_input=True, window=WindowSize(rows=24, columns=80)
     )
-    await one.write(b"typed\n")
+    await one.streams.write(b"typed\n")
     output, _ = await collect(one)
     assert sorted(output.split()) == ["24", "80", "on", "typed", "typed"]
     await one.close()

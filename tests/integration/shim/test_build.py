@@ -200,7 +200,7 @@ def test_a_read_only_work_dir_is_refused(without_writing: Path) -> None:
 
 
 def test_it_prints_the_version_of_the_protocol(shim: Shim) -> None:
-    assert shim.print_version(5) == b"croupier-shim 2\n"
+    assert compiling.print_version(shim.argv, 5) == b"croupier-shim 2\n"
     done = subprocess.run([*shim.argv, "x"], capture_output=True, check=False)
     assert done.returncode == 2
 

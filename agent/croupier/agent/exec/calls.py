@@ -61,12 +61,7 @@ class MasterStream:
         Raises:
             StreamEnded: if the stream has ended.
         """
-        async with self._turn:
-            try:
-                await self._call.write(pb.AgentServiceExecRequest(**fields))
-            except _BROKEN as error:
-                reraise_own_cancellation()
-                raise StreamEnded(str(error)) from None
+        await self._do(lambda: self._call.write(pb.AgentServiceExecRequest(**fields)))
 
     async def finish(self) -> None:
         """Send no more; the master ends the stream.
@@ -74,9 +69,12 @@ class MasterStream:
         Raises:
             StreamEnded: if the stream has ended.
         """
+        await self._do(self._call.done_writing)
+
+    async def _do(self, write: Callable[[], Awaitable[None]]) -> None:
         async with self._turn:
             try:
-                await self._call.done_writing()
+                await write()
             except _BROKEN as error:
                 reraise_own_cancellation()
                 raise StreamEnded(str(error)) from None
@@ -115,7 +113,7 @@ class InputQueue:
                     self._parts.put_nowait(None)
                 case "window":
                     check_window(message.window)
-                    command.resize(message.window)
+                    command.streams.resize(message.window)
                 case kind:
                     raise ProtocolViolation(f"a message that is unknown: {kind or 'empty'}")
 
@@ -126,10 +124,10 @@ class InputQueue:
             StreamEnded: if the stream has ended.
         """
         while (data := await self._parts.get()) is not None:
-            await command.write(data)
+            await command.streams.write(data)
             self._size -= len(data)
             await stream.send(input_taken=len(data))
-        command.end_input()
+        command.streams.end_input()
 
 
 class ExecCalls:

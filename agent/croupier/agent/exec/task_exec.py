@@ -24,7 +24,7 @@ from croupier.agent.shim.shim_process import KILL_S
 from croupier.agent.shim.start import as_shell, describe, exit_code_of
 from croupier.model.errors import Unavailable
 from croupier.process.logging import get_logger
-from croupier.v1.exec_pb2 import ExecEnd, WindowSize
+from croupier.v1.exec_pb2 import ExecEnd
 
 _log = get_logger("croupier.agent")
 
@@ -48,14 +48,18 @@ class Started:
 
 
 class TaskExec:
-    """A command beside a task; `close` it in any case."""
+    """A command beside a task; `close` it in any case.
+
+    Attributes:
+        streams: its input and output.
+    """
 
     def __init__(
         self, launch: Launch, started: Started, streams: Streams, closed: Callable[[TaskExec], None]
     ) -> None:
         """Watch a shim that was started; `closed` is called once nothing is left."""
         self.key, self.run = launch.key, launch.run
-        self._launch, self._shim, self._streams, self._closed = launch, started, streams, closed
+        self._launch, self._shim, self.streams, self._closed = launch, started, streams, closed
         self._loop = asyncio.get_running_loop()
         self._start: asyncio.Future[run_file.StartError | None] = self._loop.create_future()
         self._end: asyncio.Future[ExecEnd] = self._loop.create_future()
@@ -82,22 +86,10 @@ class TaskExec:
 
     async def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
         """Yield output, 64 KiB at a time, until all processes have closed both streams."""
-        while (found := await self._streams.read()) is not None:
+        while (found := await self.streams.read()) is not None:
             yield found
             # A consumer that never waits must not hold the loop.
             await asyncio.sleep(0)
-
-    async def write(self, data: bytes) -> None:
-        """Write input, as fast as the program reads it; drop it once it has closed its input."""
-        await self._streams.write(data)
-
-    def end_input(self) -> None:
-        """End the input of the program."""
-        self._streams.end_input()
-
-    def resize(self, window: WindowSize) -> None:
-        """Set the size of the terminal, if there is one."""
-        self._streams.resize(window)
 
     async def wait(self) -> ExecEnd:
         """Wait until the program and all that it has started have ended."""
@@ -109,7 +101,7 @@ class TaskExec:
         with suppress(TimeoutError):
             async with asyncio.timeout(2 * KILL_S):
                 await self.wait()
-        self._streams.close()
+        self.streams.close()
         self._closed(self)
 
     def kill(self, why: str = "") -> None:
@@ -189,5 +181,5 @@ class TaskExec:
             unlink_beneath(self._shim.path)
         if not self._start.done():
             self._start.set_result(None)
-        self._streams.end()
+        self.streams.end()
         self._end.set_result(end)

@@ -266,8 +266,7 @@ class TaskExecs:
         return Started(path, pid, pidfd, reading)
 
 
-def end_commands(directory: Path) -> int:
-    """End the commands of an agent that was killed; return how many lived. Blocks, 20 s at most."""
+def end_commands(directory: Path) -> None:
+    """End the commands of an agent that was killed. Blocks, 20 s at most."""
     with suppress(FileNotFoundError):
-        return end_orphans(directory, ())
-    return 0
+        end_orphans(directory, ())

@@ -39,7 +39,6 @@ class Pulls:
         self._loop = asyncio.get_running_loop()
         self._workers = ThreadPoolExecutor(PULLS, "pull")
         self._waiting: dict[str, dict[Key, Spawn]] = {}
-        self._images: dict[Key, str] = {}
         self._queue: deque[ImageName] = deque()
         self._active = 0
 
@@ -61,17 +60,12 @@ class Pulls:
             self._waiting[image] = {}
             self._queue.append(name)
         self._waiting[image][spawn.key] = spawn
-        self._images[spawn.key] = image
         self._start()
         return True
 
     def cancel(self, key: Key) -> bool:
         """Forget a launch; return whether it waited. A pull that has begun goes on."""
-        image = self._images.pop(key, None)
-        if image is None:
-            return False
-        del self._waiting[image][key]
-        return True
+        return any(waiting.pop(key, None) for waiting in self._waiting.values())
 
     def close(self) -> None:
         """Start no more pulls, and end those that run within a second."""
@@ -103,7 +97,6 @@ class Pulls:
             log = _log.warning if isinstance(error, CroupierError) else _log.error
             log("image_not_pulled", image=name.text, reason=why)
         for key, spawn in self._waiting.pop(name.text).items():
-            del self._images[key]
             if error is None:
                 self._report(Prepared(spawn))
             else:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from croupier.agent.shim.compiling import FLAGS, compile_program, print_version, program_name, works
+from croupier.agent.shim.compiling import FLAGS, compile_program, program_name, works
 from croupier.model.errors import Unavailable
 from croupier.process.logging import get_logger
 
@@ -42,10 +42,6 @@ class Shim:
         if self.group is not None:
             with suppress(OSError):
                 self.group.write_text(str(pid))
-
-    def print_version(self, timeout_s: float) -> bytes:
-        """Start the shim without arguments; return its version. Raises as for any program."""
-        return print_version(self.argv, timeout_s)
 
 
 def prepare_shim(directory: Path) -> Shim:

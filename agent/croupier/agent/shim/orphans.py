@@ -88,8 +88,8 @@ class RunMarks:
     sessions: Collection[int] = ()
 
 
-def sweep(marks: RunMarks, limit_s: float = LIMIT_S) -> int:
-    """Kill the runs' processes and shims until there are none; return the number of signals.
+def sweep(marks: RunMarks, limit_s: float = LIMIT_S) -> None:
+    """Kill the runs' processes and shims until there are none.
 
     Scans all processes of the machine, which takes 40 ms more if one is found; at most about
     `limit_s`.
@@ -97,16 +97,15 @@ def sweep(marks: RunMarks, limit_s: float = LIMIT_S) -> int:
     deadline = time.monotonic() + limit_s
     spared = {os.getsid(0)}
     found = set(marks.sessions) - spared
-    sent = 0
     empty_scans = 0 if found else 1
     while empty_scans < 2 and time.monotonic() < deadline:
         victims = _scan(marks, found, spared)
         for pid in victims:
-            sent += _kill(pid)
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
         empty_scans = 0 if victims else empty_scans + 1
         if victims or empty_scans < 2:
             time.sleep(_SCAN_AGAIN_S)
-    return sent
 
 
 def kill_given(shim: Process) -> None:
@@ -170,14 +169,6 @@ def _read_words(path: str) -> bytes:
     except OSError:
         # It has ended, or the agent may not read it: then only its session is known.
         return b""
-
-
-def _kill(pid: int) -> int:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except OSError:
-        return 0
-    return 1
 
 
 def find_live_orphans(runs: Path, known: Collection[str]) -> list[Path]:
