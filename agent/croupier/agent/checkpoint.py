@@ -205,7 +205,8 @@ class Checkpoint:
         # A killed agent may have written lines that have not reached the disk.
         os.fsync(self._fd)
         if not lost and reading.format == FORMAT:
-            self._mark.write(_last_line(reading, data))
+            begin = reading.found[-1][1].begin if reading.found else 0
+            self._mark.write(LastLine.of(self._lines, data[begin:]))
         return Loaded([record for record, _ in reading.found], lost)
 
     def _missing(self, reading: Reading, data: bytes) -> str:
@@ -353,8 +354,3 @@ def clear(directory: Path) -> None:
     for name in (MARK_NAME, NAME, RESERVE_NAME):
         (directory / name).unlink(missing_ok=True)
     sync_directory(directory)
-
-
-def _last_line(reading: Reading, data: bytes) -> LastLine:
-    begin = reading.found[-1][1].begin if reading.found else 0
-    return LastLine.of(len(reading.found) + 1, data[begin:])

@@ -43,7 +43,12 @@ class NewestMaster:
             Unavailable: if its epoch or its store is older than the newest seen.
         """
         cluster = message.cluster or self.cluster
-        self._check_cluster(cluster)
+        if self.cluster and cluster != self.cluster:
+            raise Conflict(
+                f"this agent belongs to cluster {self.cluster!r}, and this master leads"
+                f" {cluster[:64]!r}: give the master the store of the agent's cluster; or end the"
+                f" tasks of this agent and let it forget the cluster with {CLEAN_UP}"
+            )
         epoch = check_epoch(message.master_epoch)
         position = position_from_wire(message.position) if message.HasField("position") else None
         if position is not None and position.epoch != epoch:
@@ -64,14 +69,6 @@ class NewestMaster:
         if is_new:
             self.cluster, self.epoch, self.position = cluster, epoch, position
         return is_new
-
-    def _check_cluster(self, cluster: str) -> None:
-        if self.cluster and cluster != self.cluster:
-            raise Conflict(
-                f"this agent belongs to cluster {self.cluster!r}, and this master leads"
-                f" {cluster[:64]!r}: give the master the store of the agent's cluster; or end the"
-                f" tasks of this agent and let it forget the cluster with {CLEAN_UP}"
-            )
 
     def _check_position(self, sent: StorePosition | None, first_commit: int) -> None:
         known = self.position

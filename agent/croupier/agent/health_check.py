@@ -116,7 +116,11 @@ class HealthCheck:
             return [_problem_of(error, self._work_dir.path)]
         found = list(self._check_directories(is_thorough))
         if is_thorough and not found:
-            found += self._try_shim()
+            try:
+                # Without arguments it only prints its version.
+                print_version(self._shim.argv, TRIAL_S)
+            except (OSError, subprocess.SubprocessError) as error:
+                found.append(Problem(LAUNCH, f"the shim cannot be started: {error}"))
         return found
 
     def _check_directories(self, is_thorough: bool) -> Iterator[Problem]:
@@ -131,13 +135,6 @@ class HealthCheck:
                 _write_trial(path)
             except OSError as error:
                 yield _problem_of(error, path)
-
-    def _try_shim(self) -> Iterator[Problem]:
-        """Start the shim; without arguments it only prints its version."""
-        try:
-            print_version(self._shim.argv, TRIAL_S)
-        except (OSError, subprocess.SubprocessError) as error:
-            yield Problem(LAUNCH, f"the shim cannot be started: {error}")
 
 
 def does_not_answer(path: Path) -> Problem:

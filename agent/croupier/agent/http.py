@@ -136,15 +136,14 @@ class TaskRoutes:
         path = request.query.get("path", "")
         with self._served.reading(request) as (key, part):
             if request.query.get("list") == "1":
-                return await self._list(key, path)
+                entries, is_cut = await asyncio.to_thread(
+                    list_directory, self._sandboxes, key, path
+                )
+                listed = {"entries": [asdict(entry) for entry in entries], "is_cut": is_cut}
+                return web.json_response(listed, headers=_JSON_HEADERS)
             with closing(await asyncio.to_thread(open_file, self._sandboxes, key, path)) as fd:
                 is_output = components_of(path) in [(stream,) for stream in STREAMS]
                 return await self._served.send(request, key, fd, part, is_output=is_output)
-
-    async def _list(self, key: Key, path: str) -> web.Response:
-        entries, is_cut = await asyncio.to_thread(list_directory, self._sandboxes, key, path)
-        found = {"entries": [asdict(entry) for entry in entries], "is_cut": is_cut}
-        return web.json_response(found, headers=_JSON_HEADERS)
 
     async def _get_usage(self, request: web.Request) -> web.Response:
         with answering():

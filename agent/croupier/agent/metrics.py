@@ -17,7 +17,6 @@ from croupier.agent.core import events as ev
 from croupier.agent.core.events import Event
 from croupier.agent.core.tasks import Key
 from croupier.model.clock import Clock
-from croupier.model.health import Problem
 from croupier.model.task import Reason, TaskState, TaskStatus
 from croupier.process.logging import get_logger, is_logged, time_text
 
@@ -197,7 +196,10 @@ class Metrics:
                     "order_refused", framework_id=key[0], task_id=key[1], framework_epoch=epoch
                 )
             case fx.HealthChanged(_, problems):
-                _log_health(problems)
+                if not problems:
+                    _log.info("agent_healthy")
+                for problem in problems:
+                    _log.error("agent_unhealthy", part=problem.part, reason=problem.message)
             case _:
                 # The others leave a trace elsewhere, or none.
                 pass
@@ -218,10 +220,3 @@ class Metrics:
             counter = self._counters[name]
             child = self._children[name, labels] = counter.labels(*labels) if labels else counter
         child.inc(by)
-
-
-def _log_health(problems: tuple[Problem, ...]) -> None:
-    if not problems:
-        _log.info("agent_healthy")
-    for problem in problems:
-        _log.error("agent_unhealthy", part=problem.part, reason=problem.message)

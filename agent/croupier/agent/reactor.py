@@ -172,7 +172,9 @@ class Reactor:
     def decide(self, event: Event) -> None:
         """Step the core; the effects belong to the coming batch."""
         order = event.order if isinstance(event, ev.LaunchWithSecrets) else event
-        if isinstance(order, LaunchTask) and self._has_sandbox(order):
+        # The disk may hang: it is not asked for a launch that is refused anyway.
+        is_healthy = self.state.health.is_healthy
+        if isinstance(order, LaunchTask) and is_healthy and self._machine.has_sandbox(order):
             event = ev.LaunchIntoSandbox(order)
         self._effects += self._step(event)
 
@@ -225,7 +227,11 @@ class Reactor:
             self._answer(self._machine.adopt(adopt.key, adopt.run))
         until = self._clock.now() + LAUNCH_BUDGET_S
         while self._spawns and self._clock.now() < until:
-            self._launch(self._spawns.popleft())
+            spawn = self._spawns.popleft()
+            if not self.state.wants_process(spawn.key):
+                self._answer(ev.NotStarted(spawn.key))
+            elif (failure := self._machine.launch(self.state, spawn)) is not None:
+                self._answer(failure)
 
     def wake_at(self) -> float | None:
         """Return when the next turn is due if no event arrives before; None: never."""
@@ -234,25 +240,10 @@ class Reactor:
         wakes = (self.state.next_deadline(), self._commit_by, self._send_by)
         return min((at for at in wakes if at is not None), default=None)
 
-    def _has_sandbox(self, order: LaunchTask) -> bool:
-        """Return whether the task has a sandbox; False for a launch that is refused anyway."""
-        # The disk may hang.
-        return self.state.health.is_healthy and self._machine.has_sandbox(order)
-
     def _step(self, event: Event) -> list[fx.Effect]:
         effects = step(self.state, event, Now(self._clock.now(), self._clock.wall_ms()))
         self._observer.decided(event, effects)
         return effects
-
-    def _launch(self, spawn: fx.Spawn) -> None:
-        if not self.state.wants_process(spawn.key):
-            self._answer(ev.NotStarted(spawn.key))
-        elif (failure := self._machine.launch(self.state, spawn)) is not None:
-            self._answer(failure)
-
-    def _cancel(self, key: Key) -> None:
-        if self._machine.cancel(key):
-            self._answer(ev.NotStarted(key))
 
     def _perform(self, effect: fx.Effect) -> None:
         match effect:
@@ -289,6 +280,10 @@ class Reactor:
             case _:
                 assert_never(effect)
         self._observer.performed(effect)
+
+    def _cancel(self, key: Key) -> None:
+        if self._machine.cancel(key):
+            self._answer(ev.NotStarted(key))
 
     def _refuse(self, effect: fx.RefuseLaunch | fx.ReturnTasks) -> None:
         self._send_to(effect.session)

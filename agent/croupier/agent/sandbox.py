@@ -168,7 +168,10 @@ class Sandboxes:
             except FileNotFoundError:
                 raise FileNotFoundError(errno.ENOENT, NO_SANDBOX) from None
         with closing(opened) as home:
-            yield home, _owners(os.fstat(home))
+            found = os.fstat(home)
+            # The agent may have taken over the sandbox.
+            is_taken_over = found.st_uid == os.geteuid() == 0 and found.st_gid != 0
+            yield home, (found.st_uid, found.st_gid) if is_taken_over else (found.st_uid,)
 
     def checked(self, key: Key, fd: int) -> int:
         """Return `fd`, which was opened in the task's sandbox, unless another task has that now.
@@ -307,12 +310,6 @@ def _renamed(spare: TaskId, task_id: TaskId, framework: int) -> int:
         return home
     os.close(home)
     raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
-
-
-def _owners(home: os.stat_result) -> tuple[int, ...]:
-    """Return the uids of a task's files; the agent may have taken over its sandbox."""
-    is_taken_over = home.st_uid == os.geteuid() == 0 and home.st_gid != 0
-    return (home.st_uid, home.st_gid) if is_taken_over else (home.st_uid,)
 
 
 def _checked(key: Key) -> Key:

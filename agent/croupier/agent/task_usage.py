@@ -84,14 +84,11 @@ class TaskUsage:
         keys: Iterator[Key] = iter(list(self._state.tasks))
         while batch := list(islice(keys, SLICE)):
             for key in batch:
-                self._sample(key)
+                used = self.of(key) if self._state.is_live(key) else None
+                before = self._latest.get(key)
+                if used is not None and (before is None or before.cpu_ms <= used.cpu_ms):
+                    self._latest[key] = used
             await asyncio.sleep(rest_s)
         for key in [key for key in self._latest if not self._state.is_live(key)]:
             # Void: its end is never told.
             self._ended_cpu_ms += self._latest.pop(key).cpu_ms
-
-    def _sample(self, key: Key) -> None:
-        used = self.of(key) if self._state.is_live(key) else None
-        before = self._latest.get(key)
-        if used is not None and (before is None or before.cpu_ms <= used.cpu_ms):
-            self._latest[key] = used

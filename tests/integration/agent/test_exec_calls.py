@@ -56,6 +56,7 @@ class Command:
         self.reads, self.closed = asyncio.Event(), asyncio.Event()
         self.taken, self.windows = b"", list[exec_pb2.WindowSize]()
         self.input_ended = asyncio.Event()
+        self.streams = self
 
     async def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
         while (part := await self.printed.get()) is not None:

@@ -163,7 +163,8 @@ def limit_completion(state: AgentState, task: LocalTask, now: Now, age_s: float 
 def limit_text(info: TaskInfo, reason: Reason) -> str:
     """Return which limit a task was ended for; empty if for none."""
     if reason is Reason.TIMED_OUT:
-        return f"it did not complete within {_seconds(info.max_completion_ms)}"
+        seconds = f"{info.max_completion_ms / 1000:.3f}".removesuffix(".000")
+        return f"it did not complete within {seconds} s"
     return _EXCEEDED.get(reason, "")
 
 
@@ -208,7 +209,3 @@ def _how(event: Exited) -> str:
         return f"exited with code {event.exit_code}"
     known = {number.value: number.name for number in Signals}
     return f"ended by signal {event.signal} ({known.get(event.signal, 'unnamed')})"
-
-
-def _seconds(ms: int) -> str:
-    return f"{ms // 1000} s" if ms % 1000 == 0 else f"{ms / 1000:.3f} s"

@@ -230,7 +230,7 @@ def _exceeded(launch: Launch, pid: int, program: int) -> Iterator[str]:
         yield "the capabilities"
     if f"/{launch.run}\n" in Path(f"/proc/{pid}/cgroup").read_text() and not _has(launch, "group="):
         yield "the control group"
-    if not launch.joins and any(_is_apart(each) for each in children(pid)):
+    if not launch.joins and any(len(_status(each)["NSpid"].split()) > 1 for each in children(pid)):
         yield "the namespaces"
 
 
@@ -253,10 +253,6 @@ def _bounding(launch: Launch) -> int:
     """Return the capabilities that a command of root could have."""
     kept = [each.removeprefix(_BOUNDING) for each in launch.options if each.startswith(_BOUNDING)]
     return min((int(each, 16) for each in kept), default=int(_status(os.getpid())["CapBnd"], 16))
-
-
-def _is_apart(pid: int) -> bool:
-    return len(_status(pid)["NSpid"].split()) > 1
 
 
 def _status(pid: int) -> dict[str, str]:

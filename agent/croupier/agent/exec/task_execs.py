@@ -40,7 +40,6 @@ from croupier.agent.shim.orphans import (
     end_orphans,
     read_own_words,
 )
-from croupier.agent.shim.shim_process import ShimProcess
 from croupier.agent.shim.start import cannot_run, move_up, start_shim
 from croupier.agent.supervisor import Supervisor
 from croupier.model.errors import InvalidRequest, NotFound, Unavailable
@@ -215,8 +214,11 @@ class TaskExecs:
             raise NotFound(f"task {key[1]} has ended")
         launch = self._isolation.join(self._launch(key, command, running.pid))
         with ExitStack() as opened:
-            inside = self._inside(running) if launch.joins else None
-            if inside is not None:
+            inside = None
+            if launch.joins:
+                if self._sealed < 0:
+                    self._sealed = move_up(sealed_copy(Path(self._shim.argv[0])))
+                inside = find_inside(running)
                 opened.callback(inside.close)
             if not running.is_child:
                 launch = lowered(launch, running.pid, inside)
@@ -230,12 +232,6 @@ class TaskExecs:
         one = TaskExec(launch, started, streams, self._running.discard)
         self._running.add(one)
         return one
-
-    def _inside(self, running: ShimProcess) -> Inside:
-        """Return the namespaces of a task."""
-        if self._sealed < 0:
-            self._sealed = move_up(sealed_copy(Path(self._shim.argv[0])))
-        return find_inside(running)
 
     def _spawn(self, launch: Launch, streams: Streams, inside: Inside | None) -> Started:
         path = self._directory / secrets.token_hex(8)

@@ -76,19 +76,19 @@ class Namespaces(Isolator):
         wanted = launch.info.isolation
         if not self._is_boxed(launch):
             return launch
-        pids = limits_of(launch.info, self._defaults).pids
-        if 0 < pids < LEAST_PIDS:
+        limits = limits_of(launch.info, self._defaults)
+        if 0 < limits.pids < LEAST_PIDS:
             raise InvalidRequest(
                 f"a task in namespaces needs a limit of at least {LEAST_PIDS} pids: bubblewrap"
                 " and the first process of the box count too"
             )
         outside = tuple(each for each in launch.options if each.startswith(_OUTSIDE))
         inside = (launch.sandbox, *self._inside(launch), "--", *launch.argv)
-        own = os.geteuid()
+        mem = limits.mem
         view = self._view.words(
             launch.sandbox,
-            self._tmp_bytes(launch),
-            is_own_account=launch.user is None or launch.user.uid == own,
+            max(mem * _MIB // 2000, _LEAST_TMP_BYTES) if mem else _TMP_BYTES,
+            is_own_account=launch.user is None or launch.user.uid == os.geteuid(),
             further=self._secrets_of(launch),
         )
         return replace(
@@ -133,10 +133,6 @@ class Namespaces(Isolator):
             yield f"{_BOUNDING}{ROOT_KEPT if is_root else 0:x}"
         if launch.user is not None:
             yield f"user={launch.user}"
-
-    def _tmp_bytes(self, launch: Launch) -> int:
-        mem = limits_of(launch.info, self._defaults).mem
-        return max(mem * _MIB // 2000, _LEAST_TMP_BYTES) if mem else _TMP_BYTES
 
     def _secrets_of(self, launch: Launch) -> Iterator[str]:
         # A task may set the variable itself, if it has no secrets.

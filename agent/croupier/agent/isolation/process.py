@@ -150,10 +150,12 @@ class ProcessIsolator(Isolator):
         """Add the options."""
         limits = limits_of(launch.info, self._defaults)
         options = [*self._limits(launch, limits), f"umask={UMASK:o}"]
-        if launch.info.isolation.image:
-            options += self._only_ports(launch)
-        else:
+        if not launch.info.isolation.image:
             options += self._restrictions(launch)
+        elif self._are_ports_refused:
+            # This domain leaves changes of mounts free.
+            domain = f"landlock=0:{_BIND_TCP:x}:0:{_ranges(_ports(launch))}"
+            options += ["no-new-privs", domain]
         return replace(launch, options=(*launch.options, *options))
 
     def join(self, launch: Launch) -> Launch:
@@ -181,12 +183,6 @@ class ProcessIsolator(Isolator):
             yield domain
         if self._filter is not None:
             yield f"seccomp={self._filter}"
-
-    def _only_ports(self, launch: Launch) -> Iterator[str]:
-        if self._are_ports_refused:
-            yield "no-new-privs"
-            # It leaves changes of mounts free.
-            yield f"landlock=0:{_BIND_TCP:x}:0:{_ranges(_ports(launch))}"
 
 
 def build_process(setting: Setting) -> Iterator[ProcessIsolator]:

@@ -98,7 +98,9 @@ class UidClaims:
         os.symlink(f"{self._runs}/{run}", f"{self._base}/{uid}")  # noqa: PTH211 - for each task
 
     def _first_free(self, run: str) -> int | None:
-        position = self._read_position()
+        text = os.pread(self._position, 12, 0).strip()
+        # Random after a reboot: files of tasks may be left in /var/tmp.
+        position = int(text) if text.isdigit() else random.randrange(len(self._uids))
         for step in range(len(self._uids)):
             uid = self._uids.first + (position + step) % len(self._uids)
             try:
@@ -109,11 +111,6 @@ class UidClaims:
             os.pwrite(self._position, f"{uid + 1 - self._uids.first:<12}".encode(), 0)
             return uid
         return None
-
-    def _read_position(self) -> int:
-        text = os.pread(self._position, 12, 0).strip()
-        # After a reboot: files of tasks may be left in /var/tmp.
-        return int(text) if text.isdigit() else random.randrange(len(self._uids))
 
     def _release_stale(self) -> int:
         """Release uids of work dirs that were removed; return how many."""
@@ -213,7 +210,9 @@ class Leftovers:
 
         for kind, number, uid in objects:
             if is_free(uid):
-                _remove_object(kind, number)
+                arguments = (0, _IPC_RMID) if kind == "sem" else (_IPC_RMID,)
+                # It may be gone already.
+                getattr(ctypes.CDLL(None), f"{kind}ctl")(number, *arguments, None)
         return [path for path, uid in files if is_free(uid)]
 
     def _files(self) -> Iterator[tuple[Path, int]]:
@@ -235,10 +234,3 @@ class Leftovers:
                     words = line.split()
                     if (uid := int(words[creator])) in self._uids:
                         yield kind, int(words[1]), uid
-
-
-def _remove_object(kind: str, number: int) -> None:
-    control = getattr(ctypes.CDLL(None), f"{kind}ctl")
-    arguments = (0, _IPC_RMID) if kind == "sem" else (_IPC_RMID,)
-    # It may be gone already.
-    control(number, *arguments, None)

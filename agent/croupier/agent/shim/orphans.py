@@ -131,7 +131,8 @@ def _scan(marks: RunMarks, found: set[int], spared: set[int]) -> list[int]:
     with os.scandir("/proc") as entries:
         names = [entry.name for entry in entries if entry.name.isdigit()]
     for name in names:
-        session = _session(name)
+        fields = stat_of(name)
+        session = int(fields[3]) if fields else None
         if session is None or session in spared:
             continue
         session_of[int(name)] = session
@@ -155,12 +156,6 @@ def _prints_to(pid: str, output: set[str]) -> bool:
         if target.removesuffix(" (deleted)") in output:
             return True
     return False
-
-
-def _session(pid: str) -> int | None:
-    """Return the session of a process; None if it has ended."""
-    fields = stat_of(pid)
-    return int(fields[3]) if fields else None
 
 
 def _read_words(path: str) -> bytes:

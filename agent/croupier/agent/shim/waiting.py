@@ -187,7 +187,9 @@ class WaitingShims:
         waiting.channel.close()
         with suppress(ChildProcessError):
             os.waitpid(pid, 0)
-        _remove_spare(self._spare, pid)
+        for stream in range(len(STREAMS)):
+            with suppress(OSError):
+                os.unlink(f"{pid}.{stream}", dir_fd=self._spare)
 
     def expire(self) -> None:
         """End shims that are idle for long."""
@@ -251,12 +253,6 @@ def _open_spare(path: Path) -> int:
         if not (pid.isdigit() and run_file.start_of(int(pid))):
             os.unlink(name, dir_fd=fd)
     return fd
-
-
-def _remove_spare(fd: int, pid: int) -> None:
-    for stream in range(len(STREAMS)):
-        with suppress(OSError):
-            os.unlink(f"{pid}.{stream}", dir_fd=fd)
 
 
 def message_of(words: Sequence[str], environment: Mapping[str, str], path: Path) -> bytes | None:

@@ -104,7 +104,10 @@ class CgroupIsolator(Isolator):
         """Make the group of the run, with its bounds; the shim's child enters it."""
         limits = limits_of(launch.info, self._defaults, has_quota=self._has_quota)
         bounds = bounds_of(launch.info.resources, limits)
-        is_fixed = _is_unprivileged(launch)
+        user = launch.user
+        is_other = user is not None and user.uid not in (0, os.geteuid())
+        # Then no process of the task can ever write to files of the agent's user.
+        is_fixed = is_other and "no-new-privs" in launch.options
         try:
             options = self._groups.make(launch.run, bounds, is_fixed=is_fixed)
         except OSError as error:
@@ -182,13 +185,6 @@ class CgroupIsolator(Isolator):
             self._of(run).remove(run)
         except OSError:
             self._left.append(run)
-
-
-def _is_unprivileged(launch: Launch) -> bool:
-    """Return whether no process of the task can ever write to files of the agent's user."""
-    user = launch.user
-    is_other = user is not None and user.uid not in (0, os.geteuid())
-    return is_other and "no-new-privs" in launch.options
 
 
 def build_cgroup(setting: Setting) -> Iterator[Isolator]:
