@@ -69,12 +69,7 @@ _APPEND = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 
 @dataclass(slots=True)
 class Loaded:
-    """The content of a checkpoint.
-
-    Attributes:
-        records: in order; none if the checkpoint is new.
-        damaged: descriptions of lost records.
-    """
+    """The records of a checkpoint, in order, and descriptions of those that are lost."""
 
     records: list[Record]
     damaged: list[str]

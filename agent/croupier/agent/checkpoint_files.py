@@ -41,11 +41,7 @@ _CRC_DIGITS = 8
 
 
 class Reserve:
-    """The reserve of a checkpoint.
-
-    Attributes:
-        has_room: whether the disk has space for new tasks.
-    """
+    """The reserve of a checkpoint, and whether the disk `has_room` for new tasks."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -43,12 +43,7 @@ _log = get_logger("croupier.agent")
 
 @dataclass(frozen=True, slots=True)
 class OwnToken:
-    """The token of an agent.
-
-    Attributes:
-        agent_id: the id that it is bound to.
-        is_joined: whether a master has accepted it.
-    """
+    """The token of an agent, the id that it is bound to, and whether a master has accepted it."""
 
     token: BearerToken
     agent_id: AgentId
@@ -56,11 +51,7 @@ class OwnToken:
 
 
 class OwnTokenFile:
-    """The file with the token.
-
-    Attributes:
-        current: what it holds; None if there is no file.
-    """
+    """The file with the token; `current` is what it holds, None if there is no file."""
 
     def __init__(self, work_dir: Path) -> None:
         """Read the file, if there is one.
@@ -126,11 +117,7 @@ def remove_own_token(work_dir: Path) -> None:
 
 
 class AgentCredential:
-    """The credential of this agent.
-
-    Attributes:
-        certified_id: the id in the certificate; empty if it names none.
-    """
+    """The credential of this agent; `certified_id` is empty if no certificate names it."""
 
     def __init__(self, config: AgentConfig, work_dir: Path) -> None:
         """Read the certificate and the token.

@@ -23,11 +23,7 @@ BATCH = 1000
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """Runs the reactor in real time.
-
-    Attributes:
-        all_ended: set once the agent is stopping and no task has a process.
-    """
+    """Runs the reactor in real time; at a stop, `all_ended` is set once no task has a process."""
 
     reactor: Reactor
     inbox: Inbox[Event]

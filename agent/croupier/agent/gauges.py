@@ -22,11 +22,7 @@ from croupier.process.metric_families import Family, collect_all, exported_amoun
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AgentView(Collector):
-    """The parts of an agent that gauges are read from.
-
-    Attributes:
-        started_s: the agent's start time, in seconds since 1970.
-    """
+    """What gauges are read from; the agent started at `started_s`, in seconds since 1970."""
 
     state: AgentState
     link: Link

@@ -84,11 +84,7 @@ def make_http(
 
 
 class TaskRoutes:
-    """Serves the output, the other files, the usage and the limits of tasks.
-
-    Attributes:
-        links: those that output and files require.
-    """
+    """Serves the output, the other files, the usage and the limits of tasks."""
 
     def __init__(
         self,

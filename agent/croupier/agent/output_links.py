@@ -18,11 +18,7 @@ if TYPE_CHECKING:  # aiohttp
 
 
 class OutputLinks:
-    """The key of this agent's links.
-
-    Attributes:
-        are_required: whether output needs a link.
-    """
+    """The key of this agent's links, and whether output needs a link."""
 
     def __init__(self, clock: Clock, *, are_required: bool = False) -> None:
         """Begin without a key; `are_required` is a guess until a master decides."""

@@ -44,11 +44,7 @@ _fallocate.restype = ctypes.c_int
 
 @dataclass(slots=True)
 class _Bounded:
-    """A task whose output is bounded.
-
-    Attributes:
-        cut: bytes that were freed at the beginning of each stream.
-    """
+    """A task whose output is bounded; `cut` has the bytes freed at the beginning of a stream."""
 
     path: str
     bound: OutputBound

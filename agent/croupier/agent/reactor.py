@@ -132,11 +132,7 @@ class Batch:
 
 
 class Reactor:
-    """Feeds events to the core and performs its effects.
-
-    Attributes:
-        state: the agent's state, which only the reactor changes.
-    """
+    """Feeds events to the core and performs its effects; it alone changes `state`."""
 
     def __init__(
         self,

@@ -54,11 +54,7 @@ _REPORT_BYTES = 65536
 
 
 class Supervisor:
-    """Watches every shim that was started or adopted and has not ended.
-
-    Attributes:
-        ends: of runs whose shims have ended.
-    """
+    """Watches every shim that was started or adopted; `ends` has those that have ended."""
 
     def __init__(
         self,

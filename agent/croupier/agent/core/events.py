@@ -18,12 +18,7 @@ from croupier.model.task import Reason
 
 @dataclass(frozen=True, slots=True)
 class Exceeded:
-    """A limit that a task has exceeded.
-
-    Attributes:
-        reason: MEMORY_LIMIT or DISK_LIMIT.
-        message: names the limit and the peak, for people.
-    """
+    """The limit that a task has exceeded, of memory or disk, and its peak, for people."""
 
     reason: Reason
     message: str

@@ -74,11 +74,7 @@ class PendingUpdates:
 
 @dataclass(frozen=True, slots=True)
 class KillOrder:
-    """A request to end a task.
-
-    Attributes:
-        grace_ms: the time between SIGTERM and SIGKILL.
-    """
+    """A request to end a task; SIGKILL follows SIGTERM after `grace_ms`."""
 
     reason: Reason
     grace_ms: int

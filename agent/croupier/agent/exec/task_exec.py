@@ -35,11 +35,7 @@ _REPORT_BYTES: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The shim of a command.
-
-    Attributes:
-        pipe: the reading end of its reports.
-    """
+    """The shim of a command; `pipe` is the reading end of its reports."""
 
     path: Path
     shim: int
@@ -48,11 +44,7 @@ class Started:
 
 
 class TaskExec:
-    """A command beside a task; `close` it in any case.
-
-    Attributes:
-        streams: its input and output.
-    """
+    """A command beside a task; `close` it in any case."""
 
     def __init__(
         self, launch: Launch, started: Started, streams: Streams, closed: Callable[[TaskExec], None]

@@ -209,12 +209,7 @@ def _bind(source: str, path: str, access: str, *, recursive: bool = False) -> di
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """A runtime that works.
-
-    Attributes:
-        words: the program and the options before its command.
-        program: `container.c`, compiled.
-    """
+    """A runtime that works, with its options, and the compiled `container.c`."""
 
     words: tuple[str, ...]
     program: Path

@@ -137,12 +137,7 @@ def architecture() -> str:
 
 @dataclass(frozen=True, slots=True)
 class ImageTools:
-    """Runs the tools; each call blocks.
-
-    Attributes:
-        deadline_s: the most time of one call.
-        stop: ends a call that runs.
-    """
+    """Runs the tools. Each call blocks, for `deadline_s` at most, or until `stop` is set."""
 
     skopeo: str
     umoci: str

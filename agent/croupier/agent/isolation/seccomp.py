@@ -92,13 +92,7 @@ _MOST_JUMP = 255
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A condition on the low 32 bits of an argument: its bits in `any_of`, or a value in `values`.
-
-    Attributes:
-        index: from 0.
-        any_of: holds if the argument has one of these bits.
-        values: holds if the argument is one of these.
-    """
+    """A condition on the low 32 bits of an argument: a bit of `any_of`, or a value in `values`."""
 
     index: int
     any_of: int = 0

@@ -45,11 +45,7 @@ _USAGE = re.compile(rb"usage" + rb" ([0-9]{1,12})" * 4 + rb"\n")
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process of this machine.
-
-    Attributes:
-        started: the start in the kernel's ticks since boot; 0 if unknown.
-    """
+    """A process of this machine, and its start in the kernel's ticks since boot; 0: unknown."""
 
     pid: int
     started: int
@@ -68,11 +64,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class StartError:
-    """The step of a start that failed, and the error number.
-
-    Attributes:
-        option: of the shim; only at step isolation.
-    """
+    """The step of a start that failed, the error number, and at step isolation the option."""
 
     step: str
     number: int

@@ -242,12 +242,7 @@ def _move_into_leaf(own: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The directories of groups.
-
-    Attributes:
-        version: 1 or 2.
-        directories: paths, by controller in version 1; in version 2 the only one, by "all".
-    """
+    """Directories of groups: by controller in version 1; in version 2 the only one, by "all"."""
 
     version: int
     directories: Mapping[str, str]
