@@ -23,7 +23,6 @@ from croupier.agent.checkpoint_files import (
     LOST,
     MARK_NAME,
     RESERVE_NAME,
-    LastLine,
     LogMark,
     Reserve,
 )
@@ -101,7 +100,7 @@ class Checkpoint:
         """
         path = directory / NAME
         try:
-            mark = LogMark.open(directory)
+            mark = LogMark(directory)
             is_lost = not path.exists() and mark.read() is not None
             if is_lost and not lenient:
                 mark.close()
@@ -157,7 +156,7 @@ class Checkpoint:
 
     def mark_incomplete(self) -> None:
         """Mark the log as incomplete for the next start."""
-        self._mark.write(LastLine(self._lines + 1, LOST))
+        self._mark.write(self._lines + 1, LOST)
 
     async def close(self) -> None:
         """Write lazy records if possible, and close the files."""
@@ -201,7 +200,7 @@ class Checkpoint:
         os.fsync(self._fd)
         if not lost and reading.format == FORMAT:
             begin = reading.found[-1][1].begin if reading.found else 0
-            self._mark.write(LastLine.of(self._lines, data[begin:]))
+            self._mark.write(self._lines, data[begin:])
         return Loaded([record for record, _ in reading.found], lost)
 
     def _missing(self, reading: Reading, data: bytes) -> str:
@@ -209,14 +208,15 @@ class Checkpoint:
         last = self._mark.read()
         if last is None:
             return ""
-        if last.crc == LOST:
+        number, crc = last
+        if crc == LOST:
             return "lines at its end were found missing at an earlier start"
-        if last.number > self._lines:
-            return f"its last {last.number - self._lines} lines are missing"
-        begin = reading.found[last.number - 2][1].begin if last.number > 1 else 0
-        if LastLine.of(last.number, data[begin:]) == last:
+        if number > self._lines:
+            return f"its last {number - self._lines} lines are missing"
+        begin = reading.found[number - 2][1].begin if number > 1 else 0
+        if data[begin:].startswith(crc):
             return ""
-        return f"line {last.number} differs from the one that was written"
+        return f"line {number} differs from the one that was written"
 
     def _commit(self, batch: list[Record]) -> int:
         lines = [line(self._lines + n, body_of(each)) for n, each in enumerate(batch, start=1)]
@@ -238,7 +238,7 @@ class Checkpoint:
             begin += len(text)
         self._size = begin
         self._lines += len(batch)
-        self._mark.write(LastLine.of(self._lines, lines[-1]))
+        self._mark.write(self._lines, lines[-1])
         if self.has_room or self._is_in_place():
             self._reserve.update(self._fd)
         if self._size >= self._rewrite_at + 2 * self._current.size:
@@ -301,7 +301,7 @@ class Checkpoint:
             sync_directory(self.path.parent)
         except OSError as error:
             raise Unavailable(f"cannot rewrite {self.path}: {error.strerror}") from error
-        self._mark.write(LastLine.of(lines, last))
+        self._mark.write(lines, last)
 
     def _copy(self, fd: int, more: Sequence[Record]) -> tuple[CurrentRecords, int, int, bytes]:
         """Copy current records in order; return index, lines, size, and the last line."""

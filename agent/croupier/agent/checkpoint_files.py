@@ -19,7 +19,6 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from croupier.agent.directories import closing, open_beneath
@@ -97,52 +96,34 @@ def is_short(fd: int, *, was_short: bool = False) -> bool:
     return is_out_of_files or blocks * disk.f_frsize < least * times
 
 
-@dataclass(frozen=True, slots=True)
-class LastLine:
-    """A line of the log: its number and its checksum."""
-
-    number: int
-    crc: bytes
-
-    @classmethod
-    def of(cls, number: int, text: bytes) -> LastLine:
-        """Return the line of that number and text."""
-        return cls(number, text[:_CRC_DIGITS])
-
-
 class LogMark:
     """The mark, open for reading and writing."""
 
-    def __init__(self, fd: int | None) -> None:
-        """Use `open` instead."""
-        self._fd = fd
-
-    @classmethod
-    def open(cls, directory: Path) -> LogMark:
-        """Open the mark in `directory`; if the disk is full, return a mark that stores nothing.
+    def __init__(self, directory: Path) -> None:
+        """Open the mark in `directory`; if the disk is full, one that stores nothing.
 
         Raises:
             OSError: if it fails for another reason.
         """
+        self._fd: int | None = None
         try:
-            return cls(open_beneath(directory / MARK_NAME, os.O_RDWR | os.O_CREAT))
+            self._fd = open_beneath(directory / MARK_NAME, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             if error.errno not in FULL:
                 raise
-            return cls(None)
 
-    def read(self) -> LastLine | None:
-        """Return the last line known to be durable; None if there is none."""
+    def read(self) -> tuple[int, bytes] | None:
+        """Return number and checksum of the last line known to be durable; None: there is none."""
         if self._fd is None:
             return None
         found = checked(os.pread(self._fd, _SIZE, 0).rstrip(b" \n"))
-        return LastLine(*found) if found and len(found[1]) == _CRC_DIGITS else None
+        return found if found and len(found[1]) == _CRC_DIGITS else None
 
-    def write(self, last: LastLine) -> None:
-        """Name the last line. If writing fails, the mark still names an earlier line."""
+    def write(self, number: int, text: bytes) -> None:
+        """Name the last line, of this text. If writing fails, the mark names an earlier line."""
         if self._fd is not None:
             with suppress(OSError):
-                os.pwrite(self._fd, line(last.number, last.crc).ljust(_SIZE), 0)
+                os.pwrite(self._fd, line(number, text[:_CRC_DIGITS]).ljust(_SIZE), 0)
 
     def clear(self) -> None:
         """Clear the mark durably, so that it names no line."""
