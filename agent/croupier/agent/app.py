@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
@@ -49,7 +50,7 @@ from croupier.model.access import AGENT_USER
 from croupier.model.clock import Clock
 from croupier.model.errors import Unavailable
 from croupier.model.health import problems_text
-from croupier.model.isolation import feature_names
+from croupier.model.isolation import Feature, feature_names
 from croupier.model.resources import Resources
 from croupier.net.address import Address
 from croupier.net.leader_search import Masters
@@ -142,7 +143,8 @@ class AgentDaemon:
         shim = await asyncio.to_thread(prepare_shim, work_dir.path)
         isolation = await self._isolate(work_dir, total, sandboxes, shim)
         shim = replace(shim, group=shims_of(isolation))
-        self.state.features |= users.features
+        if os.geteuid() == 0:
+            self.state.features |= {Feature.USERS}
         self._default_user = users.default
         supervisor = await self._supervise(work_dir, sandboxes, shim, metrics, isolation)
         users.recover(self.state.live_runs())

@@ -268,7 +268,7 @@ class Supervisor:
         is_for_all = self._checks % _CHECKS_OF_ALL == 0
         now = self._loop.time()
         for running in self._running.values():
-            if running.is_overdue(now):
+            if running.kill_at is not None and now >= running.kill_at:
                 _log.error("shim_does_not_end", run=running.run, shim=running.shim)
                 running.send(SIGKILL)
             elif is_for_all or running.has_to_answer:

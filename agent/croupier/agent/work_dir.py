@@ -28,11 +28,17 @@ RESTART = (
 
 
 class WorkDir:
-    """A work dir that this process has locked until `close`."""
+    """A work dir that this process has locked until `close`.
+
+    Attributes:
+        runs: has the run files of tasks, in which shims record starts and ends.
+        execs: has those of commands beside tasks.
+    """
 
     def __init__(self, path: Path, lock_fd: int) -> None:
         """Call `open` instead."""
         self.path, self.lock_fd = path, lock_fd
+        self.sandboxes, self.runs, self.execs = path / "sandboxes", path / "runs", path / "execs"
 
     @classmethod
     async def open(cls, path: Path, *, is_passable: bool = False) -> WorkDir:
@@ -52,21 +58,6 @@ class WorkDir:
             os.close(fd)
             raise
         return cls(path, fd)
-
-    @property
-    def sandboxes(self) -> Path:
-        """The directory of the sandboxes."""
-        return self.path / "sandboxes"
-
-    @property
-    def runs(self) -> Path:
-        """The directory of the run files, in which shims record starts and ends."""
-        return self.path / "runs"
-
-    @property
-    def execs(self) -> Path:
-        """The directory of the run files of commands beside tasks."""
-        return self.path / "execs"
 
     def is_in_place(self) -> bool:
         """Return whether the lock is still where it was opened.

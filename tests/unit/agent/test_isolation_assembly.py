@@ -14,7 +14,7 @@ from croupier.agent.config import AgentConfig
 from croupier.agent.isolation.assembly import Builder, assemble
 from croupier.agent.isolation.flags import IsolationFlags
 from croupier.agent.isolation.isolator import Isolator, Launch, Layers, limits_of
-from croupier.agent.isolation.setting import Setting, format_levels, parse_levels
+from croupier.agent.isolation.setting import Setting, parse_levels
 from croupier.agent.shim.build import Shim
 from croupier.agent.unix_user import UnixUser
 from croupier.model.errors import InvalidRequest, Unavailable
@@ -147,7 +147,7 @@ def test_pids_by_uid_are_refused_for_tasks_of_an_account() -> None:
 )
 def test_levels_are_read_and_written(text: str, levels: tuple[str, ...]) -> None:
     assert parse_levels(text) == levels
-    assert parse_levels(format_levels(levels)) == levels
+    assert parse_levels(",".join(levels)) == levels
 
 
 @pytest.mark.parametrize("text", ["", "cgroups", "auto,process", "none,cgroup", "process,"])

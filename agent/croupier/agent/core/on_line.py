@@ -40,7 +40,8 @@ def on_recall(state: AgentState, key: Key) -> Iterator[fx.Effect]:
 
 def take_successor(state: AgentState, task: LocalTask) -> LaunchTask | None:
     """Remove and return the line's successor of a task that ends; None if none may start."""
-    if not (state.line and task.may_be_succeeded and _may_start(state)):
+    is_killed = not task.is_live or task.kill is not None
+    if is_killed or not (state.line and _may_start(state)):
         return None
     found = next((key for key, each in state.line.items() if place_of(each) == task.place), None)
     return None if found is None else state.line.pop(found)

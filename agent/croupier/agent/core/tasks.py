@@ -166,11 +166,6 @@ class LocalTask:
         return (self.framework_id, self.role, self.info.resources)
 
     @property
-    def may_be_succeeded(self) -> bool:
-        """Whether a lined-up task may take its place when it ends: it lives, and is not killed."""
-        return self.is_live and self.kill is None
-
-    @property
     def run(self) -> str:
         """The name of the process; empty once the task has ended."""
         return "" if isinstance(self.phase, Ended) else self.phase.run

@@ -117,17 +117,16 @@ class InputQueue:
                 case kind:
                     raise ProtocolViolation(f"a message that is unknown: {kind or 'empty'}")
 
-    async def drain(self, stream: MasterStream, command: TaskExec) -> None:
-        """Write input to the command, and report what it has taken, up to the end of the input.
-
-        Raises:
-            StreamEnded: if the stream has ended.
-        """
-        while (data := await self._parts.get()) is not None:
-            await command.streams.write(data)
-            self._size -= len(data)
-            await stream.send(input_taken=len(data))
-        command.streams.end_input()
+    async def drain(self, stream: MasterStream, command: TaskExec) -> NoReturn:
+        """Write input to the command, while the bytes that it takes can be reported."""
+        with suppress(StreamEnded):
+            while (data := await self._parts.get()) is not None:
+                await command.streams.write(data)
+                self._size -= len(data)
+                await stream.send(input_taken=len(data))
+            command.streams.end_input()
+        await asyncio.Event().wait()  # the master ends the stream
+        raise AssertionError("it waits without end")
 
 
 class ExecCalls:
@@ -196,7 +195,7 @@ class ExecCalls:
             queue = InputQueue()
             await until_one_ends(
                 _pass_output(stream, command, is_over),
-                _pass_input(stream, command, queue),
+                queue.drain(stream, command),
                 queue.fill(stream, command),
             )
         finally:
@@ -216,12 +215,4 @@ async def _pass_output(stream: MasterStream, command: TaskExec, is_over: asyncio
     await stream.send(end=ended)
     await stream.finish()
     await asyncio.Event().wait()  # the master ends the stream
-    raise AssertionError("it waits without end")
-
-
-async def _pass_input(stream: MasterStream, command: TaskExec, queue: InputQueue) -> NoReturn:
-    """Write the input of a command, while the bytes it takes can be reported."""
-    with suppress(StreamEnded):
-        await queue.drain(stream, command)
-    await asyncio.Event().wait()
     raise AssertionError("it waits without end")

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 
 from cyclopts import Parameter
 
-from croupier.agent.isolation.setting import AUTO, format_levels, parse_levels
+from croupier.agent.isolation.setting import AUTO, parse_levels
 from croupier.agent.unix_user import ANY, DEFAULT_UIDS, UidRange
 from croupier.model.errors import InvalidRequest
 from croupier.model.isolation import Limits, format_limits, parse_limits
@@ -66,7 +66,7 @@ class IsolationFlags:
     """How an agent isolates tasks, and the limits of tasks that name none."""
 
     isolation: Annotated[
-        tuple[str, ...], read_by(parse_levels, negative=(), show_default=format_levels)
+        tuple[str, ...], read_by(parse_levels, negative=(), show_default=",".join)
     ] = (AUTO,)
     """Isolation of all tasks: some of process, cgroup, namespaces and container, separated by
     commas; the agent refuses to start if the machine lacks one. auto uses what the machine has,

@@ -39,11 +39,6 @@ def parse_levels(text: str) -> tuple[str, ...]:
     return words
 
 
-def format_levels(levels: tuple[str, ...]) -> str:
-    """Return the text that `parse_levels` reads."""
-    return ",".join(levels)
-
-
 @dataclass(frozen=True, slots=True)
 class Setting:
     """The settings with which isolators are built.

@@ -24,7 +24,6 @@ from croupier.agent.unix_user import ANY, DEFAULT_UIDS, UidRange, UnixUser, find
 from croupier.agent.work_dir import WorkDir
 from croupier.model.access import AGENT_USER, OWN_USER
 from croupier.model.errors import InvalidRequest, Unavailable
-from croupier.model.isolation import NO_FEATURES, Feature, Features
 from croupier.process.logging import get_logger
 
 if TYPE_CHECKING:  # cyclopts
@@ -95,11 +94,6 @@ class TaskUsers:
         if self._claims is not None:
             return OWN_USER
         return AGENT_USER if self._rule.default is None else self._rule.default.name
-
-    @property
-    def features(self) -> Features:
-        """The features for users of tasks that the agent has."""
-        return frozenset({Feature.USERS}) if os.geteuid() == 0 else NO_FEATURES
 
     def take(self, key: Key, run: str, name: str) -> UnixUser | None:
         """Return the user of a new run until `release`; None for the agent's own account.

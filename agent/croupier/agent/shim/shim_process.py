@@ -46,10 +46,6 @@ class ShimProcess:
         """Whether the shim must soon report a start or an end."""
         return self.kill_at is not None or not (self.pid or self.failed)
 
-    def is_overdue(self, now: float) -> bool:
-        """Return whether the shim has failed to end its task in time."""
-        return self.kill_at is not None and now >= self.kill_at
-
     def end(self, now: float) -> None:
         """Ask the shim to kill all that descends from its task."""
         if self.kill_at is None:

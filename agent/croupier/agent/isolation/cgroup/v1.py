@@ -18,7 +18,7 @@ Functions raise OSError if the system refuses what they need.
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -48,14 +48,10 @@ _NEAR: Final = 16
 class SpareGroups:
     """The groups of ended runs in some hierarchies, each under the name of its last run."""
 
-    def __init__(
-        self,
-        directories: Sequence[GroupDirectory],
-        memory: GroupDirectory | None,
-        accounting: GroupDirectory | None,
-    ) -> None:
-        """Use groups in `directories` again; the other two are among them, if there are some."""
-        self._all, self._memory, self._accounting = tuple(directories), memory, accounting
+    def __init__(self, directories: Mapping[str, GroupDirectory]) -> None:
+        """Use groups in `directories` again, which are given by controller."""
+        self._all = tuple(dict.fromkeys(directories.values()))
+        self._memory, self._accounting = directories.get("memory"), directories.get("cpuacct")
         self._by_bounds: dict[Bounds, list[str]] = {}
         self.names: dict[str, Bounds] = {}
 
@@ -127,13 +123,9 @@ class V1Groups:
             feature for file, feature in _FEATURES.items() if file in present
         )
         self._has_swap = _WITH_SWAP in present
-        pids, memory = self._of.get("pids"), self._of.get("memory")
-        kept = [each for each in self._all if each is not pids]
-        self._spare = SpareGroups(
-            kept,
-            memory if memory in kept else None,
-            self._of.get("cpuacct") if self._of.get("cpuacct") in kept else None,
-        )
+        pids = self._of.get("pids")
+        kept = {name: each for name, each in directories.items() if each is not pids}
+        self._spare = SpareGroups(kept)
         # Runs whose tasks cannot change their groups, and those of them without killed processes.
         self._fixed: dict[str, Bounds] = {}
         self._unhurt: set[str] = set()
