@@ -296,7 +296,7 @@ class Link:
         try:
             await self._credential.prepare(address, self._agent_id())
         except errors.Removed:
-            self._inbox.put_now(Removed())
+            self._inbox.put_now(ev.Removed())
             raise
 
     def _check_master(self, message: pb.AgentServiceConnectResponse) -> None:
