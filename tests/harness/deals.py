@@ -92,7 +92,9 @@ class Case:
         self._fixture.decline(self._latest[name], None if refuse is None else float(refuse))
 
     def _do_charge(self, name: str, agent: str, resources: str) -> None:
-        self._fixture.allocator.charges.charge(*self._place(name, agent), amount(resources))
+        framework_id, role, agent_id = self._place(name, agent)
+        charge = framework_id, role, amount(resources)
+        self._fixture.allocator.charges.charge(agent_id, [charge])
 
     def _do_end(self, name: str, agent: str, resources: str) -> None:
         self._fixture.allocator.charges.release(*self._place(name, agent), amount(resources))

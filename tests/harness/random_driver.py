@@ -202,7 +202,7 @@ class RandomDriver(Oracle):
         free = self.allocator.queries.free(place[2])
         if free["cpus"] >= 1000:
             task = Task(place, Resources({"cpus": 1000}))
-            self.allocator.charges.charge(*place, task.resources)
+            self.allocator.charges.charge(place[2], [(*place[:2], task.resources)])
             self.tasks.append(task)
 
     def task_ends(self) -> None:

@@ -9,12 +9,12 @@ import pytest
 from croupier.master.allocator import Cause, PassedOver
 from croupier.master.allocator import profiles as profiles_module
 from croupier.master.allocator.agent_pool import PooledAgent
-from croupier.master.allocator.kinds import Groups
+from croupier.master.allocator.kinds import Groups, Kind
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.pending_demand import Shape
 from croupier.master.allocator.profiles import Profile, Profiles
 from croupier.master.allocator.tree import Tree
-from croupier.model.attributes import equals, facts_of
+from croupier.model.attributes import Constraint, equals, facts_of
 from croupier.model.demand import Demand, Placement
 from croupier.model.ids import AgentId, FrameworkId
 from croupier.model.resources import Resources
@@ -146,13 +146,24 @@ def compare_all() -> None:
         compare(seed)
 
 
+def misfit(kind: Kind, agent: PooledAgent) -> tuple[Constraint | None, ...] | None:
+    """Return why an agent can never serve any part of a kind; None if it may serve one."""
+    found = []
+    for unit, constraints in kind.parts:
+        unmet = next((each for each in constraints if not each.holds(agent.facts)), None)
+        if unmet is None and unit.units_within(agent.total, 1):
+            return None
+        found.append(unmet)
+    return tuple(found)
+
+
 def check_misfits(world: Twin) -> None:
     """Assert that no agent could serve what its profile skips."""
     version = world.tree.kinds.version
     for agent in world.agents.agents.values():
         if agent.profile is not None and agent.profile_version == version:
             for kind, unmet in agent.profile.misfits.items():
-                assert kind.misfit(agent.total, agent.facts) == unmet
+                assert misfit(kind, agent) == unmet
 
 
 def compare_reasons(

@@ -91,9 +91,8 @@ class EngineCluster:
         Raises:
             ValueError: if the agent has no room for it.
         """
-        self.allocator.charges.charge(
-            self.ids[client], role_of(client), agent_id, self.unit(client)
-        )
+        charge = self.ids[client], role_of(client), self.unit(client)
+        self.allocator.charges.charge(agent_id, [charge])
         self._started(client, agent_id)
 
     def fill(self) -> None:

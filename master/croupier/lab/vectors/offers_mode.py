@@ -115,7 +115,7 @@ def _decliners(vector: Vector, accepting: str) -> EngineCluster:
         amount = cluster.terms.resources(count * need for need in demand_of(client))
         if not amount <= allocator.queries.free(elsewhere):
             raise Unreadable("`initial` tasks run on the machines that are offered")
-        allocator.charges.charge(cluster.ids[client], role_of(client), elsewhere, amount)
+        allocator.charges.charge(elsewhere, [(cluster.ids[client], role_of(client), amount)])
     return cluster
 
 

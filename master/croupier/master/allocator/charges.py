@@ -37,18 +37,8 @@ class Charges:
         self.absent = AbsentAgents(state.totals)
         self._members, self._waiters = state.members, state.waiters
 
-    def charge(
-        self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources
-    ) -> None:
-        """Charge resources that a framework uses already, as when an agent returns with tasks.
-
-        Raises:
-            ValueError: if that much is not free on the agent.
-        """
-        self.charge_all(agent_id, ((framework_id, role, amount),))
-
-    def charge_all(self, agent_id: AgentId, charges: Iterable[Charge]) -> None:
-        """Charge resources of one agent that tasks use. O(charges + leaves x log n).
+    def charge(self, agent_id: AgentId, charges: Iterable[Charge]) -> None:
+        """Charge resources of one agent that tasks use already. O(charges + leaves x log n).
 
         Raises:
             ValueError: if that much is not free on the agent.

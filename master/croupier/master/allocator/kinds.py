@@ -7,7 +7,7 @@ the kinds below them, so that a search skips whole groups at once.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, Final
 
 from sortedcontainers import SortedList
@@ -41,48 +41,28 @@ class Kind:
         self.alone: frozenset[Kind] = frozenset((self,))
         self.users = 0
 
-    def misfit(self, total: Resources, facts: Mapping[str, str]) -> Unmet | None:
-        """Return why an agent can never serve any part; None if it may serve one."""
-        found: list[Constraint | None] = []
-        for unit, constraints in self.parts:
-            unmet = next((each for each in constraints if not each.holds(facts)), None)
-            if unmet is None and unit.units_within(total, 1):
-                return None
-            found.append(unmet)
-        return tuple(found)
-
-    def steps(self, facts: Mapping[str, str]) -> int:
-        """Return the most steps that the constraints' patterns take on these attributes."""
-        return sum(each.steps(facts) for _, constraints in self.parts for each in constraints)
-
 
 # Whole remainders.
 ANY = Kind(())
 
 
 class Kinds:
-    """All kinds in use, and the latest unused ones: frameworks often ask for the same again."""
+    """All kinds in use, and the latest unused ones: frameworks often ask for the same again.
+
+    Attributes:
+        named: how many constraints of kinds name each attribute.
+        version: a number that changes when a constraint names an attribute for the first time.
+    """
 
     def __init__(self) -> None:
+        self.named: dict[str, int] = {}
+        self.version = 0
         self._by_parts: dict[tuple[Part, ...], Kind] = {}
         # Kinds without users, the oldest first.
         self._idle: dict[Kind, None] = {}
-        # How many constraints of kinds name each attribute.
-        self._named: dict[str, int] = {}
-        self._version = 0
 
     def __len__(self) -> int:
         return len(self._by_parts)
-
-    @property
-    def version(self) -> int:
-        """A number that changes when a constraint names an attribute for the first time."""
-        return self._version
-
-    @property
-    def named(self) -> Mapping[str, int]:
-        """The attributes that constraints name."""
-        return self._named
 
     def take(self, pending: Sequence[PendingDemand] | None) -> Kind:
         """Return the kind of this pending demand, with one user more."""
@@ -93,9 +73,9 @@ class Kinds:
         if kind is None:
             kind = self._by_parts[parts] = Kind(parts)
             for name in _names(parts):
-                if name not in self._named:
-                    self._version += 1
-                self._named[name] = self._named.get(name, 0) + 1
+                if name not in self.named:
+                    self.version += 1
+                self.named[name] = self.named.get(name, 0) + 1
         elif not kind.users:
             del self._idle[kind]
         kind.users += 1
@@ -114,9 +94,9 @@ class Kinds:
     def _forget(self, kind: Kind) -> None:
         del self._idle[kind], self._by_parts[kind.parts]
         for name in _names(kind.parts):
-            self._named[name] -= 1
-            if not self._named[name]:
-                del self._named[name]
+            self.named[name] -= 1
+            if not self.named[name]:
+                del self.named[name]
 
 
 def part_of(pending: PendingDemand) -> Part:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from croupier.master.allocator import limits
 from croupier.master.allocator.agent_pool import AgentPool
 from croupier.master.allocator.node import Amounts, Leaf, RoleNode
 from croupier.master.allocator.pending_demand import PendingDemand
@@ -139,7 +138,7 @@ class LimitWaiters:
         With `is_cut`, limits leave some headroom, but less than the minimum offer: all pending
         demand waits for more.
         """
-        found = limits.blocked_demand(leaf)
+        found = blocked_demand(leaf)
         bounds = [bound for _, bound in found if bound is not None]
         if is_cut:
             leaf.wait_at(leaf.limited, [demand for demand, _ in found])
@@ -152,12 +151,12 @@ class LimitWaiters:
 
     def update_surplus(self, leaf: Leaf) -> None:
         """Recompute the leaf's surplus; if it grew, admit frameworks that wait for headroom."""
-        if self._tree.set_surplus(leaf, limits.surplus_of(leaf) if leaf.limited else {}):
+        if self._tree.set_surplus(leaf, surplus_of(leaf) if leaf.limited else {}):
             self._admit_all(leaf)
 
     def make_room(self, leaf: Leaf) -> None:
         """Admit frameworks after `leaf` released something. O(frameworks that wait above it)."""
-        self._tree.set_surplus(leaf, limits.surplus_of(leaf) if leaf.limited else {})
+        self._tree.set_surplus(leaf, surplus_of(leaf) if leaf.limited else {})
         self._admit_all(leaf)
 
     def _admit_all(self, leaf: Leaf) -> None:
@@ -166,7 +165,7 @@ class LimitWaiters:
             self._agents.mark_all_dirty(each)
 
     def _admit(self, leaf: Leaf) -> bool:
-        for demand, bound in limits.blocked_demand(leaf):
+        for demand, bound in blocked_demand(leaf):
             if bound is None and (demand in leaf.blocked or leaf.parked_by is not None):
                 self._tree.unpark(leaf)
                 return True

@@ -40,7 +40,7 @@ class Passes:
         """Run a slice of a pass, or begin one; see `Allocator.run`."""
         state, agents = self._state, self._state.agents
         if not self._in_pass:
-            if not state.tree.has_willing:
+            if not state.tree.root.willing:
                 agents.mark_all_clean()
             if not agents.queue_dirty():
                 return []
@@ -48,13 +48,12 @@ class Passes:
         state.tree.refresh()
         last = state.back_off.active(now)
         grants: list[Grant] = []
-        sweep = Sweep(state)
         while budget > 0:
             found = agents.take_dirty()
             if found is None:
                 break
             agent, leaves = found
-            if leaves is not None and sweep.skips(agent, leaves):
+            if leaves is not None and _serves_none(state, agent, leaves):
                 budget -= 1
                 continue
             visit = AgentAllocation(agent, state, now, last)
@@ -75,32 +74,18 @@ class Passes:
         return all(bound is None or number <= bound for number, bound in bounds)
 
 
-class Sweep:
-    """The swept agents of one slice of a pass."""
-
-    def __init__(self, state: AllocatorState) -> None:
-        self._agents, self._profiles = state.agents, state.profiles
-
-    def skips(self, agent: PooledAgent, leaves: Mapping[Leaf, None]) -> bool:
-        """Return whether the agent can serve none of the leaves, which it is to be visited for."""
-        if not any(leaf.is_listed for leaf in leaves):
-            # They were dealt all that they want by now.
-            return True
-        return self._has_no_room(agent)
-
-    def _has_no_room(self, agent: PooledAgent) -> bool:
-        """Return whether the agent has no room for any of the swept kinds now."""
-        profile, free = self._profiles.of(agent), agent.free
-        misfits, usable = profile.misfits, profile.usable
-        return all(
-            kind in misfits
-            or (
-                kind in usable
-                and agent.earmark is None
-                and not kind.parts[0][0].units_within(free, 1)
-            )
-            for kind in self._agents.swept_kinds
-        )
+def _serves_none(state: AllocatorState, agent: PooledAgent, leaves: Mapping[Leaf, None]) -> bool:
+    """Return whether the agent can serve none of the leaves of a sweep now."""
+    if not any(leaf.is_listed for leaf in leaves):
+        # They were dealt all that they want by now.
+        return True
+    profile, free = state.profiles.of(agent), agent.free
+    misfits, usable = profile.misfits, profile.usable
+    return all(
+        kind in misfits
+        or (kind in usable and agent.earmark is None and not kind.parts[0][0].units_within(free, 1))
+        for kind in state.agents.swept_kinds
+    )
 
 
 class Promises:

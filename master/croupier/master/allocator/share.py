@@ -20,31 +20,27 @@ class Totals:
     the order of shares does not change, and the old scale is kept.
 
     Attributes:
+        amounts: thousandths of each resource's unit; none is 0.
         factors: by resource, the factor that makes a held amount a share in the present scale. As
             of the last `refresh`.
     """
 
-    __slots__ = ("_amounts", "_scaled", "_touched", "factors")
+    __slots__ = ("_scaled", "_touched", "amounts", "factors")
 
     def __init__(self) -> None:
-        self._amounts: dict[str, int] = {}
+        self.amounts: dict[str, int] = {}
         self._scaled: dict[str, int] = {}
         self._touched = False
         self.factors: dict[str, int] = {}
 
-    @property
-    def amounts(self) -> Mapping[str, int]:
-        """Thousandths of each resource's unit; none is 0."""
-        return self._amounts
-
     def add(self, scalars: Mapping[str, int], sign: int = 1) -> None:
         """Add an agent's resources, or subtract them with `sign` -1."""
         for name, milli in scalars.items():
-            total = self._amounts.get(name, 0) + sign * milli
+            total = self.amounts.get(name, 0) + sign * milli
             if total:
-                self._amounts[name] = total
+                self.amounts[name] = total
             else:
-                del self._amounts[name]
+                del self.amounts[name]
             self._touched = True
 
     @property
@@ -52,8 +48,8 @@ class Totals:
         """Whether the order of shares may differ from the last `refresh`. O(resources)."""
         if not self._touched:
             return False
-        if self._amounts.keys() == self._scaled.keys():
-            pairs = [(total, self._scaled[name]) for name, total in self._amounts.items()]
+        if self.amounts.keys() == self._scaled.keys():
+            pairs = [(total, self._scaled[name]) for name, total in self.amounts.items()]
             new, old = pairs[0] if pairs else (1, 1)
             self._touched = any(total * old != before * new for total, before in pairs)
         return self._touched
@@ -62,15 +58,15 @@ class Totals:
     def whole(self) -> int:
         """A share of 1 in the present scale; 1 for an empty cluster."""
         for name, factor in self.factors.items():
-            if name in self._amounts:
-                return self._amounts[name] * factor
+            if name in self.amounts:
+                return self.amounts[name] * factor
         return 1
 
     def refresh(self) -> None:
         """Rescale to the changed totals; every key must be computed again after this."""
-        scale = lcm(*self._amounts.values()) if self._amounts else 1
-        self._scaled = dict(self._amounts)
-        self.factors = {name: scale // total for name, total in self._amounts.items()}
+        scale = lcm(*self.amounts.values()) if self.amounts else 1
+        self._scaled = dict(self.amounts)
+        self.factors = {name: scale // total for name, total in self.amounts.items()}
         self._touched = False
 
     def shares(self, held: Mapping[str, int]) -> dict[str, int]:
@@ -90,9 +86,9 @@ class Totals:
         """Return the dominant share of `held`, over weights in thousandths; 1 is the cluster."""
         best = Fraction(0)
         for name, milli in held.items():
-            if name in self._amounts:
+            if name in self.amounts:
                 weight = weights.get(name, 1000) if weights else 1000
-                best = max(best, Fraction(milli * 1000, self._amounts[name] * weight))
+                best = max(best, Fraction(milli * 1000, self.amounts[name] * weight))
         return best
 
 

@@ -258,11 +258,6 @@ class Tree:
         """Whether the order of shares may have changed since the last `refresh`."""
         return self._is_stale or self.totals.is_stale
 
-    @property
-    def has_willing(self) -> bool:
-        """Whether any leaf is willing."""
-        return self.root.willing > 0
-
     def refresh(self) -> None:
         """Key every node again if the order of shares may have changed. O(n log n)."""
         if not self.is_stale:

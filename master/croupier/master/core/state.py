@@ -290,7 +290,7 @@ class State:
         if absent:
             self.allocator.charges.charge_returned(agent_id, absent)
         if found:
-            self.allocator.charges.charge_all(agent_id, map(_charge, found))
+            self.allocator.charges.charge(agent_id, map(_charge, found))
         running = self.agents[agent_id].running
         for task in listed:
             task.hold_as(TaskHold.ACTIVE)

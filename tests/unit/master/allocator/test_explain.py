@@ -40,7 +40,7 @@ def test_explanations_change_no_reservation() -> None:
     agents = [AgentId(f"a{number}") for number in range(8)]
     for agent_id in agents:
         fixture.agent(agent_id, "cpus:4;mem:4GB")
-        fixture.allocator.charges.charge(F, Role("*"), agent_id, amount("cpus:2"))
+        fixture.allocator.charges.charge(agent_id, [(F, Role("*"), amount("cpus:2"))])
         fixture.allocator.activate_agent(agent_id, False)
     for agent_id in agents[:2]:
         fixture.allocator.activate_agent(agent_id, True)

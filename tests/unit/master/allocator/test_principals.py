@@ -121,7 +121,7 @@ def test_tasks_found_in_a_role_that_was_left_are_charged_to_the_owner() -> None:
     fixture.framework("f", want("cpus:1"), roles=("a",), owner="p")
     fixture.agent("x", "cpus:4;mem:4GB")
     place = (FrameworkId("f"), Role("b"))
-    fixture.allocator.charges.charge(*place, AgentId("x"), Resources({"cpus": 1000}))
+    fixture.allocator.charges.charge(AgentId("x"), [(*place, Resources({"cpus": 1000}))])
     assert fixture.tree.leaves[place].owner == "p"
     fixture.allocator.check()
 
@@ -148,8 +148,8 @@ def test_the_frameworks_of_a_principal_reserve_agents_together(frameworks: int) 
         fixture.framework(f"large{number}", want("cpus:4"), roles=("*",), owner="p")
     for number in range(8):
         fixture.agent(f"a{number}", "cpus:4;mem:4GB")
-        place = (FrameworkId("small"), Role("*"), AgentId(f"a{number}"))
-        fixture.allocator.charges.charge(*place, Resources({"cpus": 2000}))
+        charge = (FrameworkId("small"), Role("*"), Resources({"cpus": 2000}))
+        fixture.allocator.charges.charge(AgentId(f"a{number}"), [charge])
     assert len(fixture.deal()) == 8 - 2
     assert len(fixture.tree.roles[Role("*")].principals["p"].reserved.until) == 2
     fixture.allocator.set_owner(FrameworkId("large0"), "")

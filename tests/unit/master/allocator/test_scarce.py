@@ -90,7 +90,7 @@ def test_an_earmark_ends_on_time_after_an_earlier_wake_up() -> None:
     for grant in fixture.deal():
         fixture.decline(grant, 10.0)
     place = (FrameworkId("f"), Role("f"), AgentId("m"))
-    fixture.allocator.charges.charge(*place, amount("cpus:2"))
+    fixture.allocator.charges.charge(AgentId("m"), [(*place[:2], amount("cpus:2"))])
     mark = Earmark(leaf[FrameworkId("g"), Role("g")], amount("cpus:2"), 50.0)
     pool.earmark(pool.agents[AgentId("m")], mark)
     fixture.wait(10.0)
