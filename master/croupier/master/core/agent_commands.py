@@ -194,6 +194,3 @@ class OperateAgent(OperatorCommand[AgentStatus]):
             more = f" and {len(alike) - MAX_NAMED} more" if len(alike) > MAX_NAMED else ""
             raise InvalidRequest(f"several agents have this hostname: {', '.join(ids)}{more}")
         return alike[0]
-
-
-AgentCommand = OperateAgent

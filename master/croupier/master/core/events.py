@@ -1,7 +1,7 @@
 """Events of peers, of operators and of time.
 
 An operator's command is a frozen dataclass that executes itself. A new one is one class in the
-module of its noun, such as `agent_commands`, listed in the union at the end of that module.
+module of its noun, such as `agent_commands`, listed in `step.Command`.
 """
 
 from __future__ import annotations

@@ -79,9 +79,6 @@ def _count_live(framework: Framework) -> int:
     return sum(not task.state.is_terminal for task in framework.tasks.values())
 
 
-FrameworkCommand = TeardownFramework
-
-
 @dataclass(frozen=True, slots=True)
 class OperatorKill(OperatorCommand[TaskSnapshot]):
     """Kill a task.
@@ -142,6 +139,3 @@ class OperatorKill(OperatorCommand[TaskSnapshot]):
         if ended:
             raise Conflict(f"task {task_id} has ended: {ended[-1].state.name}")
         raise NotFound(f"no task {task_id!r}")
-
-
-TaskCommand = OperatorKill

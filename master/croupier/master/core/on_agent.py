@@ -118,13 +118,28 @@ def on_register(state: State, event: Register, now: float) -> Iterator[Step]:
         yield Happened(AgentUnhealthy(agent.agent_id, agent.hostname, text))
 
 
-def on_agent_reported(state: State, event: AgentReported, now: float) -> Iterator[Effect]:
-    """Apply status updates."""
+def on_report(
+    state: State, event: AgentReported | TasksReturned | AgentHealth, now: float
+) -> Iterator[Effect]:
+    """Apply a report of a registered agent."""
     agent = state.peers.get(event.session)
     if not isinstance(agent, Agent):
         yield Close(event.session, ProtocolViolation("the first report must be REGISTER"))
         return
     on_received(state, agent, now)
+    match event:
+        case AgentReported():
+            yield from _on_statuses(state, agent, event, now)
+        case AgentHealth():
+            yield from _on_health(state, agent, event, now)
+        case TasksReturned(_, returned):
+            # Each goes to the front of its queue.
+            for key in reversed(returned):
+                if key in agent.line:
+                    yield from give_back(state, agent.line[key], now)
+
+
+def _on_statuses(state: State, agent: Agent, event: AgentReported, now: float) -> Iterator[Effect]:
     for status in event.statuses:
         is_own = status.agent_id == agent.agent_id and status.sequence > 0
         if is_own and status.state in REPORTABLE and may_succeed(agent, status):
@@ -135,19 +150,6 @@ def on_agent_reported(state: State, event: AgentReported, now: float) -> Iterato
             yield from disconnect(state, agent, message, now)
             return
     yield from line_up(state, agent, dict.fromkeys(map(agent.place_of, event.statuses)), now)
-
-
-def on_tasks_returned(state: State, event: TasksReturned, now: float) -> Iterator[Effect]:
-    """Queue tasks again that an agent returned from its line."""
-    agent = state.peers.get(event.session)
-    if not isinstance(agent, Agent):
-        yield Close(event.session, ProtocolViolation("the first report must be REGISTER"))
-        return
-    on_received(state, agent, now)
-    # Each goes to the front of its queue.
-    for key in reversed(event.tasks):
-        if key in agent.line:
-            yield from give_back(state, agent.line[key], now)
 
 
 def on_agent_stopped(state: State, event: AgentStopped, now: float) -> Iterator[Effect]:
@@ -323,13 +325,8 @@ def _leave_pool(state: State, agent: Agent) -> None:
     state.allocator.absent.remove(agent.agent_id)
 
 
-def on_agent_health(state: State, event: AgentHealth, now: float) -> Iterator[Effect]:
+def _on_health(state: State, agent: Agent, event: AgentHealth, now: float) -> Iterator[Effect]:
     """Apply an agent's problems, and end the launches that it refused."""
-    agent = state.peers.get(event.session)
-    if not isinstance(agent, Agent):
-        yield Close(event.session, ProtocolViolation("the first report must be REGISTER"))
-        return
-    on_received(state, agent, now)
     if event.problems != agent.problems:
         was_healthy = not agent.problems
         agent.report_problems(event.problems)
@@ -342,22 +339,20 @@ def on_agent_health(state: State, event: AgentHealth, now: float) -> Iterator[Ef
             yield Happened(AgentHealthy(agent.agent_id, agent.hostname))
             state.allocator.activate_agent(agent.agent_id, agent.is_offered)
     for refused in event.refused:
-        yield from _on_refused(state, agent, refused, now)
+        yield from _drop_launch(state, agent, refused, Reason.CONTAINER_LAUNCH_FAILED, now)
 
 
 def on_launch_unsent(state: State, event: LaunchUnsent, now: float) -> Iterator[Effect]:
-    """End a task whose launch could not be sent; its agent has no record of it."""
+    """End a task whose launch could not be sent."""
     agent = state.peers.get(event.session)
-    task = None
     if isinstance(agent, Agent):
-        task = agent.tasks.get((event.framework_id, event.task_id))
+        yield from _drop_launch(state, agent, event, Reason.TASK_INVALID, now)
+
+
+def _drop_launch(
+    state: State, agent: Agent, launch: LaunchUnsent | RefusedLaunch, reason: Reason, now: float
+) -> Iterator[Effect]:
+    """End a task that its agent has no record of."""
+    task = agent.tasks.get((launch.framework_id, launch.task_id))
     if task is not None and not task.state.is_terminal and not task.sequence:
-        yield from end(state, task, TaskState.DROPPED, Reason.TASK_INVALID, event.message, now)
-
-
-def _on_refused(state: State, agent: Agent, refused: RefusedLaunch, now: float) -> Iterator[Effect]:
-    task = agent.tasks.get((refused.framework_id, refused.task_id))
-    if task is None or task.state.is_terminal or task.sequence:
-        return
-    reason = Reason.CONTAINER_LAUNCH_FAILED
-    yield from end(state, task, TaskState.DROPPED, reason, refused.message, now)
+        yield from end(state, task, TaskState.DROPPED, reason, launch.message, now)

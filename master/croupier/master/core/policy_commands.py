@@ -343,6 +343,3 @@ def check_administered(
             "no known principal could administer the cluster any more; do this with another"
             " administrator's credential, or with the token of the master's --admin-token-file"
         )
-
-
-PolicyCommand = UpdatePolicy

@@ -149,6 +149,3 @@ def _rescind_over(state: State, role: Role, settings: RoleSettings, now: float) 
             return
         if not over.isdisjoint(offer.resources.scalars):
             yield from rescind(state, offer, f"the limit of role {role} was lowered", now)
-
-
-RoleCommand = UpdateRoles

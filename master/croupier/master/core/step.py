@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator
 from typing import assert_never
 
 from croupier.master.core import on_agent, on_call, on_framework, on_preemption
-from croupier.master.core.agent_commands import AgentCommand
+from croupier.master.core.agent_commands import OperateAgent
 from croupier.master.core.agents import Absent, Agent, Connected, Disconnected
 from croupier.master.core.deadlines import (
     AgentTimeout,
@@ -40,20 +40,21 @@ from croupier.master.core.events import (
     TasksReturned,
     TimePassed,
 )
-from croupier.master.core.framework_commands import FrameworkCommand, TaskCommand
+from croupier.master.core.framework_commands import OperatorKill, TeardownFramework
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.on_allocation import offer, on_offer_due
 from croupier.master.core.on_line import Place, line_up, recall_broken, recall_stranded
 from croupier.master.core.on_submit import launch_queued
 from croupier.master.core.on_task import forget_all, resend_terminal_updates
-from croupier.master.core.policy_commands import PolicyCommand
-from croupier.master.core.role_commands import RoleCommand
+from croupier.master.core.policy_commands import UpdatePolicy
+from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.state import State
-from croupier.master.core.token_commands import TokenCommand
+from croupier.master.core.token_commands import CreateToken, JoinAgent, RevokeToken
 from croupier.model.errors import CroupierError, Unavailable, shortened
 from croupier.model.ids import AgentId
 
-Command = TaskCommand | AgentCommand | FrameworkCommand | RoleCommand | PolicyCommand | TokenCommand
+AccessCommand = UpdatePolicy | CreateToken | RevokeToken | JoinAgent
+Command = OperatorKill | OperateAgent | TeardownFramework | UpdateRoles | AccessCommand
 Event = PeerEvent | Command | Read | TimePassed | AllocationDue
 
 
@@ -71,8 +72,8 @@ def steps(state: State, event: Event, now: float) -> Iterator[Step]:
     match event:
         case FrameworkCalled():
             yield from on_call.on_call(state, event, now)
-        case AgentReported():
-            yield from on_agent.on_agent_reported(state, event, now)
+        case AgentReported() | TasksReturned() | AgentHealth():
+            yield from on_agent.on_report(state, event, now)
         case Received():
             yield from _on_received(state, event, now)
         case AllocationDue(budget):
@@ -84,8 +85,8 @@ def steps(state: State, event: Event, now: float) -> Iterator[Step]:
             yield from on_framework.on_subscribe(state, event, now)
         case Register():
             yield from on_agent.on_register(state, event, now)
-        case AgentHealth() | LaunchUnsent() | TasksReturned():
-            yield from _on_launches(state, event, now)
+        case LaunchUnsent():
+            yield from on_agent.on_launch_unsent(state, event, now)
         case AgentStopped():
             yield from on_agent.on_agent_stopped(state, event, now)
         case SessionEnded():
@@ -96,16 +97,6 @@ def steps(state: State, event: Event, now: float) -> Iterator[Step]:
             yield Answer(request, (yield from _query_result(state, query)))
         case _:
             assert_never(event)
-
-
-def _on_launches(
-    state: State, event: AgentHealth | LaunchUnsent | TasksReturned, now: float
-) -> Iterator[Effect]:
-    if isinstance(event, TasksReturned):
-        return on_agent.on_tasks_returned(state, event, now)
-    if isinstance(event, LaunchUnsent):
-        return on_agent.on_launch_unsent(state, event, now)
-    return on_agent.on_agent_health(state, event, now)
 
 
 def _on_session_ended(state: State, event: SessionEnded, now: float) -> Iterator[Effect]:

@@ -268,6 +268,3 @@ def _add(state: State, token: TokenRecord, now_ms: int) -> Iterator[Effect]:
     yield from _forget(state, useless)
     state.tokens.put(token)
     yield Save(token)
-
-
-TokenCommand = CreateToken | RevokeToken | JoinAgent
