@@ -10,6 +10,7 @@ from croupier.master.core.agents import Agent
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import verdict_size
 from croupier.master.core.state import State
+from croupier.master.core.tokens import Tokens
 from croupier.model.access import ADMIN
 from croupier.model.ids import FrameworkId, Role
 from croupier.model.principal import PrincipalName
@@ -53,9 +54,19 @@ def check_absent(state: State) -> None:
     assert state.allocator.absent._charged == charged
 
 
+def check_tokens(tokens: Tokens) -> None:
+    """Assert that all indexes agree."""
+    bound = {token.agent_id: key for key, token in tokens._agents.items()}
+    assert bound == tokens._of_agents
+    assert len(bound) == len(tokens._agents)
+    assert all(each.agent_id is None for each in tokens._others.values())
+    for each in (tokens._others, tokens._agents):
+        assert all(token.token_id == key for key, token in each.items())
+
+
 def check_access(state: State) -> None:
     """Assert that tokens and the counts of owners agree with the rest of the state."""
-    state.tokens.check()
+    check_tokens(state.tokens)
     owned: dict[PrincipalName, tuple[int, int]] = {}
     for framework in state.frameworks.values():
         frameworks, tasks = owned.get(framework.owner, (0, 0))

@@ -71,12 +71,3 @@ class Tokens:
     def of_unknown_agent(self, known: Container[AgentId]) -> TokenId | None:
         """Return the oldest token of an agent that is not `known`. O(tokens of agents)."""
         return next((each for agent, each in self._of_agents.items() if agent not in known), None)
-
-    def check(self) -> None:
-        """Assert that all indexes agree."""
-        bound = {token.agent_id: key for key, token in self._agents.items()}
-        assert bound == self._of_agents
-        assert len(bound) == len(self._agents)
-        assert all(each.agent_id is None for each in self._others.values())
-        for tokens in (self._others, self._agents):
-            assert all(token.token_id == key for key, token in tokens.items())
