@@ -173,9 +173,9 @@ def forgets_nothing(self: Registry, record: Record) -> None:
         _APPLY(self, record)
 
 
-def forgets_verdicts(self: Framework, seq: int) -> list[Any]:
-    self.verdicts.clear()
-    return _SEEN(self, seq)
+def forgets_verdicts(self: State, framework: Framework, seq: float) -> list[Any]:
+    framework.verdicts.clear()
+    return _SEEN(self, framework, seq)
 
 
 def gone_when_silent(state: State, task: Task, new: TaskState, *rest: Any) -> Iterator[Effect]:
@@ -225,7 +225,7 @@ def as_it_is(status: Any) -> Any:
 
 _RECOVERED, _RECALL = state_recovery.recover_state, state_recovery.recover_task
 _CHARGE, _RELEASE = State.charge_tasks, State.release_task
-_APPLY, _SEEN = Registry.apply, Framework.mark_verdicts_seen
+_APPLY, _SEEN = Registry.apply, State.mark_verdicts_seen
 _CHECK_SHAPE = Eligibility._check_shape
 _ON_MISSING, _SYNC = on_sync._on_missing, on_sync.sync
 

@@ -26,7 +26,6 @@ from croupier.master.core import (
     state_recovery,
     step,
 )
-from croupier.master.core.frameworks import Framework
 from croupier.master.core.records import Registry
 from croupier.master.core.state import State
 from croupier.sdk.core.calls import CallLedger
@@ -135,7 +134,7 @@ MUTANTS = {
     ),
     "master: forgets verdicts": Mutant(
         "verdicts that may not have arrived are forgotten",
-        _one(Framework, "mark_verdicts_seen", broken.forgets_verdicts),
+        _one(State, "mark_verdicts_seen", broken.forgets_verdicts),
         ("snap",),
     ),
     "master: sends ends once": Mutant(

@@ -20,9 +20,6 @@ from croupier.model.ids import FrameworkId, OfferId, Role, TaskId
 from croupier.model.principal import ANONYMOUS, Principal, PrincipalName
 from croupier.model.verdict import Verdict
 
-# Most earlier runs of a program in `Framework.earlier_clients`.
-MAX_EARLIER_CLIENTS = 16
-
 
 @dataclass(frozen=True, slots=True)
 class Connected:
@@ -164,26 +161,3 @@ class Framework:
         """Return whether the verdict on the task's ACCEPT may not have arrived."""
         is_own = bool(task.client_id) and task.client_id == self.client_id
         return is_own and (task.seq in self.verdicts or task.seq in self.accepted)
-
-    def mark_verdicts_seen(self, seq: int) -> list[TaskId]:
-        """Forget the verdicts up to `seq`; return the tasks that need not be retained for them."""
-        while self.verdicts and (first := next(iter(self.verdicts))) <= seq:
-            del self.verdicts[first]
-        for number in [each for each in self.accepted if each <= seq]:
-            del self.accepted[number]
-        return [
-            task_id
-            for number in [each for each in self.retained if each <= seq]
-            for task_id in self.retained.pop(number)
-        ]
-
-    def begin_run(self, client_id: str) -> list[TaskId]:
-        """Begin a new run of the program; return the tasks that need not be retained."""
-        if self.client_id:
-            self.earlier_clients = (*self.earlier_clients, self.client_id)[-MAX_EARLIER_CLIENTS:]
-        self.client_id, self.last_seq = client_id, 0
-        self.verdicts.clear()
-        self.accepted.clear()
-        dropped = [task_id for ids in self.retained.values() for task_id in ids]
-        self.retained.clear()
-        return dropped

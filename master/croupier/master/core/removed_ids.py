@@ -42,7 +42,7 @@ class RemovedIds:
 
     def __contains__(self, framework_id: FrameworkId) -> bool:
         """Return whether an id that no known framework has belongs to a removed one."""
-        place = self._place(framework_id)
+        place = place_of(framework_id, self._cluster)
         is_below = place is not None and place[1] <= self.highest(place[0])
         return is_below or framework_id in self._alone
 
@@ -57,8 +57,8 @@ class RemovedIds:
             framework_id: its id.
             is_unrecorded: whether it subscribed with an id that was not in the ledger.
         """
-        place = self._place(framework_id)
-        if place is None or is_unrecorded:
+        place = place_of(framework_id, self._cluster)
+        if place is None or place[0] > self._epoch or is_unrecorded:
             self._alone[framework_id] = None
             if len(self._alone) > self._limit:
                 return self._alone.popitem(last=False)[0]
@@ -79,14 +79,16 @@ class RemovedIds:
         """Return the highest removed number of a term; 0 if there is none."""
         return self._highest.get(epoch, (0, ""))[0]
 
-    def _place(self, framework_id: FrameworkId) -> tuple[int, int] | None:
-        """Return epoch and number of an id that this cluster assigned; None for others."""
-        prefix, _, number = framework_id.rpartition("-F")
-        cluster, _, epoch = prefix.rpartition("-")
-        if cluster != self._cluster or not (_is_count(epoch) and _is_count(number)):
-            return None
-        return (int(epoch), int(number)) if 1 <= int(epoch) <= self._epoch else None
+
+def place_of(framework_id: FrameworkId, cluster: str) -> tuple[int, int] | None:
+    """Return epoch and number of an id as masters of the cluster assign it; None for others."""
+    prefix, _, number = framework_id.rpartition("-F")
+    named, _, epoch = prefix.rpartition("-")
+    if named != cluster or not (is_number(epoch) and is_number(number)):
+        return None
+    return int(epoch), int(number)
 
 
-def _is_count(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Return whether the text is a number as masters write it in ids, from 1 on."""
     return text.isascii() and text.isdigit() and text[0] != "0" and len(text) <= _MAX_DIGITS

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
-from itertools import islice, takewhile
+from itertools import islice
+from math import inf
 from typing import Literal
 
 from croupier.master.allocator import Allocator
@@ -22,7 +23,7 @@ from croupier.master.core.messages import verdict_size
 from croupier.master.core.offers import Offer
 from croupier.master.core.quotas import ByteBudget, OwnedCounts
 from croupier.master.core.records import NO_OWNER
-from croupier.master.core.removed_ids import RemovedIds
+from croupier.master.core.removed_ids import RemovedIds, is_number, place_of
 from croupier.master.core.settings import Settings
 from croupier.master.core.task_queues import shape_of
 from croupier.master.core.tasks import EndedTasks, Task, TaskHold, TaskSnapshot
@@ -38,6 +39,8 @@ from croupier.model.verdict import Verdict
 NO_AGENT = AgentId("")
 # Most principals whose permissions are kept ready.
 MAX_PERMISSIONS = 1_000
+# Most earlier runs of a program in `Framework.earlier_clients`.
+MAX_EARLIER_CLIENTS = 16
 
 
 class State:
@@ -63,7 +66,7 @@ class State:
     def __init__(self, master_id: str, settings: Settings, allocator: Allocator) -> None:
         self.master_id = master_id
         epoch = master_id.rpartition("-")[2]
-        self.epoch = int(epoch) if _is_number(epoch) else 1
+        self.epoch = int(epoch) if is_number(epoch) else 1
         self.settings = settings
         self.allocator = allocator
         self.agents: dict[AgentId, Agent] = {}
@@ -107,21 +110,18 @@ class State:
 
     def has_yet_to_issue(self, framework_id: FrameworkId) -> bool:
         """Return whether an id is one that masters of this cluster assign later."""
-        prefix, _, number = framework_id.rpartition("-F")
-        cluster, _, epoch = prefix.rpartition("-")
-        if cluster != self.cluster or not (_is_number(epoch) and _is_number(number)):
-            return False
-        return (int(epoch), int(number)) > (self.epoch, self._counts["F"])
+        place = place_of(framework_id, self.cluster)
+        return place is not None and place > (self.epoch, self._counts["F"])
 
     def has_issued(self, offer_id: OfferId) -> bool:
         """Return whether this master or an earlier one has made an offer with this id."""
         prefix, _, number = offer_id.rpartition("-O")
-        if not _is_number(number):
+        if not is_number(number):
             return False
         if prefix == self.master_id:
-            return 1 <= int(number) <= self._counts["O"]
+            return int(number) <= self._counts["O"]
         cluster, _, epoch = prefix.rpartition("-")
-        return cluster == self.cluster and _is_number(epoch) and 1 <= int(epoch) < self.epoch
+        return cluster == self.cluster and is_number(epoch) and int(epoch) < self.epoch
 
     def add_framework(
         self,
@@ -344,17 +344,26 @@ class State:
         framework.verdicts[verdict.seq] = verdict
         self.verdicts.add(framework.framework_id, verdict_size(verdict))
 
-    def mark_verdicts_seen(self, framework: Framework, seq: int) -> list[TaskId]:
-        """See `Framework.mark_verdicts_seen`."""
-        known = takewhile(lambda item: item[0] <= seq, framework.verdicts.items())
-        seen = sum(verdict_size(verdict) for _, verdict in known)
-        self.verdicts.add(framework.framework_id, -seen)
-        return framework.mark_verdicts_seen(seq)
+    def mark_verdicts_seen(self, framework: Framework, seq: float) -> list[TaskId]:
+        """Forget the verdicts up to `seq`; return the tasks that need not be retained for them."""
+        while framework.verdicts and (first := next(iter(framework.verdicts))) <= seq:
+            size = verdict_size(framework.verdicts.pop(first))
+            self.verdicts.add(framework.framework_id, -size)
+        for number in [each for each in framework.accepted if each <= seq]:
+            del framework.accepted[number]
+        return [
+            task_id
+            for number in [each for each in framework.retained if each <= seq]
+            for task_id in framework.retained.pop(number)
+        ]
 
     def begin_run(self, framework: Framework, client_id: str) -> list[TaskId]:
-        """See `Framework.begin_run`."""
-        self.verdicts.add(framework.framework_id, -self.verdicts.of(framework.framework_id))
-        return framework.begin_run(client_id)
+        """Begin a new run of a program; return the tasks that need not be retained."""
+        if framework.client_id:
+            earlier = (*framework.earlier_clients, framework.client_id)
+            framework.earlier_clients = earlier[-MAX_EARLIER_CLIENTS:]
+        framework.client_id, framework.last_seq = client_id, 0
+        return self.mark_verdicts_seen(framework, inf)
 
     def drop_task(self, task: Task) -> None:
         """Forget a task that needs no more updates; operators can still list it."""
@@ -375,8 +384,19 @@ class State:
     def snapshot(self, task: Task, owner: PrincipalName = NO_OWNER) -> TaskSnapshot:
         """Return a task at this moment; `owner` is that of a task that is forgotten."""
         agent = self.agents.get(task.agent_id)
-        name = self.frameworks[task.framework_id].name
-        return task.snapshot(name, "" if agent is None else agent.hostname, owner)
+        return TaskSnapshot(
+            task.info,
+            task.framework_id,
+            task.role,
+            task.status,
+            owner,
+            since=task.since if task.submitted is None else task.submitted,
+            submitted=task.submitted,
+            placed=task.placed,
+            started_ms=task.started_ms,
+            framework_name=self.frameworks[task.framework_id].name,
+            hostname="" if agent is None else agent.hostname,
+        )
 
     def used(self, agent: Agent) -> Resources:
         """Return the resources of an agent that its tasks hold, or held when it was connected."""
@@ -390,7 +410,3 @@ class State:
 
 def _charge(task: Task) -> Charge:
     return task.framework_id, task.role, task.info.resources
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 20

@@ -180,24 +180,6 @@ class Task:
         """Whether it counts as used by its role and framework."""
         return self.is_active or self.is_absent
 
-    def snapshot(
-        self, framework_name: str, hostname: str, owner: PrincipalName = NO_OWNER
-    ) -> TaskSnapshot:
-        """Return the task at this moment, with the names of its framework and its host."""
-        return TaskSnapshot(
-            self.info,
-            self.framework_id,
-            self.role,
-            self.status,
-            owner,
-            since=self.since if self.submitted is None else self.submitted,
-            submitted=self.submitted,
-            placed=self.placed,
-            started_ms=self.started_ms,
-            framework_name=framework_name,
-            hostname=hostname,
-        )
-
     def record(self, is_acknowledged: bool = False) -> TaskRecord:
         """Return the task's record; `is_acknowledged`: its terminal status was acknowledged."""
         return TaskRecord(
