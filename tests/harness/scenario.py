@@ -289,7 +289,7 @@ class Story(AccessCommands, TaskCommands):
         agent = self.world.state.agents.get(AgentId(self._ids.get(name, name)))
         if agent is None:
             return
-        text = f"{name} is {agent.state.name}" + (", deactivated" * agent.deactivated)
+        text = f"{name} is {agent.state_name}" + (", deactivated" * agent.deactivated)
         drain = drain_progress(self.world.state, agent, self.world.now)
         if drain is not None and drain.is_done:
             text += ", drained"

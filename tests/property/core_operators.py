@@ -16,6 +16,7 @@ from croupier.master.core.agent_commands import (
     Reactivate,
 )
 from croupier.master.core.agent_status import AgentStatus, agent_status
+from croupier.master.core.agents import AgentState
 from croupier.master.core.effects import Answer
 from croupier.master.core.events import TimePassed
 from croupier.master.core.framework_commands import OperatorKill
@@ -81,7 +82,7 @@ class OperatorRules(CoreWorld):
         assert not known.offers or isinstance(action, Reactivate)
         if isinstance(action, Reactivate):
             # An agent that cannot launch tasks stays withheld.
-            is_able = known.state.name == "connected" and not known.problems
+            is_able = known.state is AgentState.CONNECTED and not known.problems
             assert known.is_offered == is_able
 
     @rule(number=st.integers(0, 30), who=st.sampled_from(["local-admin", "anna", "nobody"]))

@@ -116,9 +116,9 @@ def test_suspect_agent_with_problem_stays_withheld_after_heartbeat() -> None:
     scene = Sick()
     scene.report_health(FULL)
     scene.pass_time(40.0)
-    assert scene.state.agents[scene.host_id].state.name == "suspect"
+    assert scene.state.agents[scene.host_id].state_name == "suspect"
     scene.report_health(FULL)
-    assert scene.state.agents[scene.host_id].state.name == "connected"
+    assert scene.state.agents[scene.host_id].state_name == "connected"
     assert scene.offered() == 0
 
 

@@ -26,7 +26,7 @@ def test_removals_are_rate_limited() -> None:
         world.end_session(session)
 
     def unreachable() -> int:
-        states = [agent.state.name for agent in world.state.agents.values()]
+        states = [agent.state_name for agent in world.state.agents.values()]
         return states.count("unreachable")
 
     world.pass_time(76.0)
@@ -69,7 +69,7 @@ def test_agent_stays_unreachable_after_failover() -> None:
     scene.end_session(scene.host)
     scene.pass_time(76.0)
     scene.restart()
-    assert scene.state.agents[scene.host_id].state.name == "unreachable"
+    assert scene.state.agents[scene.host_id].state_name == "unreachable"
     scene.framework_back()
     scene.call(scene.session, calls.Reconcile((T1,)), 2)
     last = scene.task_updates()[-1]

@@ -13,24 +13,14 @@ from croupier.master.core.effects import SessionId
 from croupier.master.core.frameworks import Framework, FrameworkState
 from croupier.master.core.tasks import Delivery, KillRequest, Task, TaskHold
 from croupier.model.errors import Conflict
+from croupier.model.health import Problem
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.task import TRANSITIONS, Reason, TaskState, TaskStatus
 from tests.harness.world import make_task
 
 S1, S2 = SessionId(1), SessionId(2)
-AGENT_STATES: list[AgentState] = [
-    agents.Connected(S1),
-    agents.Suspect(S1),
-    agents.Disconnected(),
-    agents.Absent(),
-    agents.Unreachable(),
-    agents.Gone(),
-]
-FRAMEWORK_STATES: list[FrameworkState] = [
-    frameworks.Connected(S1),
-    frameworks.Disconnected(),
-    frameworks.Removed(),
-]
+PROBLEMS = (Problem("disk", "it is full"),)
+WITH_SESSION = (AgentState.CONNECTED, AgentState.SUSPECT)
 
 
 def make() -> Task:
@@ -39,34 +29,38 @@ def make() -> Task:
     return Task(make_task("t"), ids[0], ids[2], Role("*"), status)
 
 
-@pytest.mark.parametrize(("old", "new"), list(product(AGENT_STATES, AGENT_STATES)))
+@pytest.mark.parametrize(("old", "new"), list(product(AgentState, AgentState)))
 def test_agent_moves_only_along_its_transitions(old: AgentState, new: AgentState) -> None:
-    agent = Agent(AgentId("A"), "host", old)
-    if type(new) in agents.TRANSITIONS[type(old)]:
+    session = S1 if old in WITH_SESSION else None
+    agent = Agent(AgentId("A"), "host", old, session=session, problems=PROBLEMS if session else ())
+    if new in agents.TRANSITIONS[old]:
         agent.move(new)
-        assert agent.state == new
+        assert agent.state is new
+        kept = session if new in WITH_SESSION else None
+        assert (agent.session, agent.problems) == (kept, PROBLEMS if kept else ())
     else:
         with pytest.raises(Conflict, match="agent A cannot go"):
             agent.move(new)
-        assert agent.state == old
+        assert (agent.state, agent.session) == (old, session)
 
 
-@pytest.mark.parametrize("state", AGENT_STATES)
-def test_only_a_connected_agent_has_a_session_and_only_it_is_offered(state: AgentState) -> None:
-    agent = Agent(AgentId("A"), "host", state)
-    assert (agent.session == S1) == isinstance(state, agents.Connected | agents.Suspect)
-    assert agent.is_offered == isinstance(state, agents.Connected)
-    assert agent.in_pool == (state.name in ("connected", "suspect") or state == AGENT_STATES[2])
+@pytest.mark.parametrize("state", AgentState)
+def test_only_a_connected_agent_is_offered(state: AgentState) -> None:
+    agent = Agent(AgentId("A"), "host", state, session=S1 if state in WITH_SESSION else None)
+    assert agent.is_offered == (state is AgentState.CONNECTED)
+    assert agent.in_pool == (state in (*WITH_SESSION, AgentState.DISCONNECTED))
+    assert (agent.state_name in agents.STATE_NAMES) == (state is not AgentState.GONE)
 
 
-@pytest.mark.parametrize(("old", "new"), list(product(FRAMEWORK_STATES, FRAMEWORK_STATES)))
+@pytest.mark.parametrize(("old", "new"), list(product(FrameworkState, FrameworkState)))
 def test_framework_moves_only_along_its_transitions(
     old: FrameworkState, new: FrameworkState
 ) -> None:
     framework = Framework(FrameworkId("F"), "name", (Role("*"),), 60.0, old)
-    if type(new) in frameworks.TRANSITIONS[type(old)]:
-        framework.move(new)
-        assert framework.state == new
+    if new in frameworks.TRANSITIONS[old]:
+        session = S2 if new is FrameworkState.CONNECTED else None
+        framework.move(new, session)
+        assert (framework.state, framework.session) == (new, session)
     else:
         with pytest.raises(Conflict, match="framework F cannot go"):
             framework.move(new)

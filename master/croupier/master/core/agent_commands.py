@@ -16,7 +16,7 @@ from croupier.master.core.agent_status import (
     drain_kills,
     may_be_withdrawn,
 )
-from croupier.master.core.agents import Agent, Gone
+from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.authorisation import finds_agent, require
 from croupier.master.core.effects import Close, Effect, Happened, Save
 from croupier.master.core.events import OperatorCommand
@@ -182,7 +182,7 @@ class OperateAgent(OperatorCommand[AgentStatus]):
             return agent
         if self.agent in state.gone and finds(AgentId(self.agent)):
             if isinstance(self.action, MarkGone):
-                return Agent(AgentId(self.agent), "", Gone())
+                return Agent(AgentId(self.agent), "", AgentState.GONE)
             raise Conflict(f"agent {self.agent} was declared gone, for good")
         same = [each for each in state.agents.values() if each.hostname == self.agent]
         same = same or [a for a in state.agents.values() if short_id(a.agent_id) == self.agent]
@@ -190,7 +190,7 @@ class OperateAgent(OperatorCommand[AgentStatus]):
         if not alike or not self.agent:
             raise NotFound(f"no agent has the id or hostname {self.agent!r}")
         if len(alike) > 1:
-            ids = [f"{each.agent_id} ({each.state.name})" for each in alike[:MAX_NAMED]]
+            ids = [f"{each.agent_id} ({each.state_name})" for each in alike[:MAX_NAMED]]
             more = f" and {len(alike) - MAX_NAMED} more" if len(alike) > MAX_NAMED else ""
             raise InvalidRequest(f"several agents have this hostname: {', '.join(ids)}{more}")
         return alike[0]

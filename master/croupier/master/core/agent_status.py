@@ -112,7 +112,7 @@ def _blockers(state: State, agent: Agent, left: list[Task], now: float) -> Itera
 def _absence(state: State, agent: Agent, now: float) -> str:
     at = state.deadlines.at(AgentTimeout(agent.agent_id))
     until = "" if at is None else f", and becomes unreachable in {max(0.0, at - now):.0f} s"
-    return f"its agent is {agent.state.name}{until}; the task is killed when the agent returns"
+    return f"its agent is {agent.state_name}{until}; the task is killed when the agent returns"
 
 
 def may_be_withdrawn(task: Task) -> bool:
@@ -157,7 +157,7 @@ def agent_status(state: State, agent: Agent, now: float) -> AgentStatus:
     due = state.deadlines.at(AgentTimeout(agent.agent_id))
     return AgentStatus(
         agent=agent.describe(),
-        state=agent.state.name,
+        state=agent.state_name,
         total=agent.total,
         used=state.used(agent),
         offered=total_of(offer.resources for offer in agent.offers.values()),

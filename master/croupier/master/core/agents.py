@@ -1,14 +1,15 @@
 """An agent, as the master knows it.
 
-Rule: each state holds the data that is valid in it. `TRANSITIONS` lists the legal moves; any other
-move is an error and changes nothing.
+Rule: `TRANSITIONS` lists the legal moves; any other move is an error and changes nothing. Only a
+connected or suspect agent has a session, and problems.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
-from typing import ClassVar, Final
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
 
 from croupier.master.core.effects import SessionId
 from croupier.master.core.messages import AgentDescription
@@ -25,68 +26,35 @@ from croupier.model.resources import NOTHING, Resources
 from croupier.model.task import TaskInfo, TaskStatus
 
 
-@dataclass(frozen=True, slots=True)
-class Connected:
-    """The agent's session is open.
+class AgentState(Enum):
+    """State of an agent.
 
-    Attributes:
-        problems: reasons why the agent cannot launch tasks, from its own reports.
+    CONNECTED: its session is open. SUSPECT: the session is open but silent; the agent is not
+    offered until a message arrives. DISCONNECTED: the session has ended; the agent's tasks count as
+    running. ABSENT: it has not registered with this master; an earlier master knew it, or it is
+    new. UNREACHABLE: it was disconnected for too long; its resources do not count. GONE: it
+    stopped, or was declared gone; the master forgets it.
     """
 
-    name: ClassVar = "connected"
-    session: SessionId
-    problems: tuple[Problem, ...] = ()
+    CONNECTED = "connected"
+    SUSPECT = "suspect"
+    DISCONNECTED = "disconnected"
+    ABSENT = "absent"
+    UNREACHABLE = "unreachable"
+    GONE = "gone"
 
-
-@dataclass(frozen=True, slots=True)
-class Suspect:
-    """The session is open but silent; the agent is not offered until a message arrives."""
-
-    name: ClassVar = "suspect"
-    session: SessionId
-    problems: tuple[Problem, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Disconnected:
-    """The session has ended; the agent's tasks count as running."""
-
-    name: ClassVar = "disconnected"
-
-
-@dataclass(frozen=True, slots=True)
-class Absent:
-    """The agent has not registered with this master; an earlier master knew it, or it is new."""
-
-    name: ClassVar = "disconnected"
-
-
-@dataclass(frozen=True, slots=True)
-class Unreachable:
-    """The agent was disconnected for too long; its resources do not count."""
-
-    name: ClassVar = "unreachable"
-
-
-@dataclass(frozen=True, slots=True)
-class Gone:
-    """The agent stopped, or was declared gone; the master forgets it."""
-
-    name: ClassVar = "gone"
-
-
-AgentState = Connected | Suspect | Disconnected | Absent | Unreachable | Gone
 
 # The names of the states that operators see in lists, each once.
 STATE_NAMES: Final = ("connected", "suspect", "disconnected", "unreachable")
+_WITH_SESSION: Final = (AgentState.CONNECTED, AgentState.SUSPECT)
 
-TRANSITIONS: Final[dict[type, tuple[type, ...]]] = {
-    Connected: (Connected, Suspect, Disconnected),
-    Suspect: (Suspect, Connected, Disconnected),
-    Disconnected: (Connected, Unreachable, Gone),
-    Absent: (Connected, Unreachable, Gone),
-    Unreachable: (Connected, Gone),
-    Gone: (),
+TRANSITIONS: Final[dict[AgentState, tuple[AgentState, ...]]] = {
+    AgentState.CONNECTED: (AgentState.CONNECTED, AgentState.SUSPECT, AgentState.DISCONNECTED),
+    AgentState.SUSPECT: (AgentState.SUSPECT, AgentState.CONNECTED, AgentState.DISCONNECTED),
+    AgentState.DISCONNECTED: (AgentState.CONNECTED, AgentState.UNREACHABLE, AgentState.GONE),
+    AgentState.ABSENT: (AgentState.CONNECTED, AgentState.UNREACHABLE, AgentState.GONE),
+    AgentState.UNREACHABLE: (AgentState.CONNECTED, AgentState.GONE),
+    AgentState.GONE: (),
 }
 
 
@@ -95,6 +63,8 @@ class Agent:
     """An agent that was admitted.
 
     Attributes:
+        session: its open session, if there is one.
+        problems: reasons why it cannot launch tasks, from its own reports.
         total: its resources; of an absent agent the scalars that the last master saved.
         last_received: time of its latest message, in monotonic seconds.
         connected_at: time at which its latest session began; None before the first one.
@@ -112,10 +82,12 @@ class Agent:
 
     agent_id: AgentId
     hostname: str
-    state: AgentState = field(default_factory=Absent)
+    state: AgentState = AgentState.ABSENT
     total: Resources = NOTHING
     attributes: Attributes = field(default_factory=dict)
     http_address: str = ""
+    session: SessionId | None = None
+    problems: tuple[Problem, ...] = ()
     last_received: float = 0.0
     connected_at: float | None = None
     deactivated: bool = False
@@ -133,45 +105,37 @@ class Agent:
     _description: AgentDescription | None = None
 
     def move(self, state: AgentState) -> None:
-        """Move to `state`, along `TRANSITIONS`.
+        """Move to `state`, along `TRANSITIONS`; without a session there, the present one ends.
 
         Raises:
             Conflict: if the agent cannot go there from its present state.
         """
-        if not isinstance(state, TRANSITIONS[type(self.state)]):
+        if state not in TRANSITIONS[self.state]:
             raise Conflict(f"agent {self.agent_id} cannot go from {self.state} to {state}")
         self.state = state
-
-    def report_problems(self, problems: tuple[Problem, ...]) -> None:
-        """Replace the reasons why the agent cannot launch tasks."""
-        assert isinstance(self.state, Connected | Suspect)
-        self.state = replace(self.state, problems=problems)
+        if state not in _WITH_SESSION:
+            self.session, self.problems = None, ()
 
     @property
-    def session(self) -> SessionId | None:
-        """Its open session, if there is one."""
-        return self.state.session if isinstance(self.state, Connected | Suspect) else None
-
-    @property
-    def problems(self) -> tuple[Problem, ...]:
-        """Reasons why it cannot launch tasks; empty while it has no session."""
-        return self.state.problems if isinstance(self.state, Connected | Suspect) else ()
+    def state_name(self) -> str:
+        """The name of its state, as operators see it."""
+        return (AgentState.DISCONNECTED if self.is_absent else self.state).value
 
     @property
     def in_pool(self) -> bool:
         """Whether its resources count in the cluster: registered, and not unreachable since."""
-        return isinstance(self.state, Connected | Suspect | Disconnected)
+        return self.session is not None or self.state is AgentState.DISCONNECTED
 
     @property
     def is_absent(self) -> bool:
         """Whether it has not registered with this master yet."""
-        return isinstance(self.state, Absent)
+        return self.state is AgentState.ABSENT
 
     @property
     def is_offered(self) -> bool:
         """Whether its free resources are to be offered."""
         is_withheld = self.deactivated or self.drain is not None or self.problems
-        return isinstance(self.state, Connected) and not is_withheld
+        return self.state is AgentState.CONNECTED and not is_withheld
 
     @property
     def is_forgettable(self) -> bool:
@@ -195,7 +159,7 @@ class Agent:
             self.hostname,
             self.deactivated,
             self.drain,
-            unreachable=isinstance(self.state, Unreachable),
+            unreachable=self.state is AgentState.UNREACHABLE,
             total=Resources(self.total.scalars),
             is_authenticated=self.is_authenticated,
         )

@@ -1,14 +1,15 @@
 """A framework, as the master knows it.
 
-Rule: each state holds the data that is valid in it. `TRANSITIONS` lists the legal moves; any other
-move is an error and changes nothing.
+Rule: `TRANSITIONS` lists the legal moves; any other move is an error and changes nothing. Only a
+connected framework has a session.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from enum import Enum
+from typing import Final
 
 from croupier.master.core.effects import SessionId
 from croupier.master.core.offers import Offer
@@ -21,35 +22,23 @@ from croupier.model.principal import ANONYMOUS, Principal, PrincipalName
 from croupier.model.verdict import Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class Connected:
-    """The framework's session is open."""
+class FrameworkState(Enum):
+    """State of a framework; the value is its name for operators.
 
-    name: ClassVar = "connected"
-    session: SessionId
+    CONNECTED: its session is open. DISCONNECTED: it has no session; it is removed after its
+    failover timeout. REMOVED: it was removed; the master forgets it when the last of its tasks has
+    ended.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class Disconnected:
-    """The framework has no session; it is removed after its failover timeout."""
-
-    name: ClassVar = "disconnected"
+    CONNECTED = "connected"
+    DISCONNECTED = "disconnected"
+    REMOVED = "removed"
 
 
-@dataclass(frozen=True, slots=True)
-class Removed:
-    """The framework was removed; the master forgets it when the last of its tasks has ended."""
-
-    name: ClassVar = "removed"
-
-
-FrameworkState = Connected | Disconnected | Removed
-STATE_NAMES: Final = (Connected.name, Disconnected.name, Removed.name)
-
-TRANSITIONS: Final[dict[type, tuple[type, ...]]] = {
-    Connected: (Disconnected,),
-    Disconnected: (Connected, Removed),
-    Removed: (),
+TRANSITIONS: Final[dict[FrameworkState, tuple[FrameworkState, ...]]] = {
+    FrameworkState.CONNECTED: (FrameworkState.DISCONNECTED,),
+    FrameworkState.DISCONNECTED: (FrameworkState.CONNECTED, FrameworkState.REMOVED),
+    FrameworkState.REMOVED: (),
 }
 
 
@@ -58,6 +47,7 @@ class Framework:
     """A framework that subscribed, until it is removed and its tasks have ended.
 
     Attributes:
+        session: its open session, if there is one.
         connected_at: time at which its latest session began, in monotonic seconds; None before
             the first one.
         roles: those it subscribes to now; a task stays in the role that it was launched in.
@@ -83,11 +73,12 @@ class Framework:
     name: str
     roles: tuple[Role, ...]
     failover_timeout_s: float
-    state: FrameworkState = field(default_factory=Disconnected)
+    state: FrameworkState = FrameworkState.DISCONNECTED
     client_id: str = ""
     hostname: str = ""
     webui_url: str = ""
     offer_lease_s: float = 10.0
+    session: SessionId | None = None
     last_received: float = 0.0
     connected_at: float | None = None
     last_seq: int = 0
@@ -108,29 +99,24 @@ class Framework:
     principal: Principal = ANONYMOUS
 
     @property
-    def session(self) -> SessionId | None:
-        """Its open session, if there is one."""
-        return self.state.session if isinstance(self.state, Connected) else None
-
-    @property
     def is_disconnected(self) -> bool:
         """Whether it waits for its failover timeout."""
-        return isinstance(self.state, Disconnected)
+        return self.state is FrameworkState.DISCONNECTED
 
     @property
     def is_removed(self) -> bool:
         """Whether it was removed."""
-        return isinstance(self.state, Removed)
+        return self.state is FrameworkState.REMOVED
 
-    def move(self, state: FrameworkState) -> None:
-        """Move to `state`, along `TRANSITIONS`.
+    def move(self, state: FrameworkState, session: SessionId | None = None) -> None:
+        """Move to `state`, along `TRANSITIONS`; `session`: the one of a connected framework.
 
         Raises:
             Conflict: if the framework cannot go there from its present state.
         """
-        if not isinstance(state, TRANSITIONS[type(self.state)]):
+        if state not in TRANSITIONS[self.state]:
             raise Conflict(f"framework {self.framework_id} cannot go from {self.state} to {state}")
-        self.state = state
+        self.state, self.session = state, session
 
     def record(self) -> FrameworkRecord:
         """Return its record for the ledger."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 
-from croupier.master.core.agents import Agent, Connected, Disconnected, Gone, Suspect, Unreachable
+from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.authorisation import may_view_agent
 from croupier.master.core.deadlines import AgentTimeout, SessionSilence
 from croupier.master.core.effects import Close, Deposed, Effect, Happened, Save, Send, Step
@@ -99,7 +99,7 @@ def on_register(state: State, event: Register, now: float) -> Iterator[Step]:
         message = "a newer session of this agent has taken over"
         yield Close(agent.session, FailedOver(message))
         yield from disconnect(state, agent, message, now)
-    if agent is not None and isinstance(agent.state, Unreachable):
+    if agent is not None and agent.state is AgentState.UNREACHABLE:
         kind = "returned"
     if agent is None:
         agent = Agent(event.agent_id or AgentId(state.next_id("A")), "")
@@ -177,7 +177,7 @@ def remove(
             yield from orphan(state, task, now)
         else:
             yield from end(state, task, new, reason, message, now)
-    agent.move(Gone())
+    agent.move(AgentState.GONE)
     del state.agents[agent.agent_id]
     state.unreachable.pop(agent.agent_id, None)
     state.deadlines.cancel(AgentTimeout(agent.agent_id))
@@ -188,7 +188,7 @@ def disconnect(state: State, agent: Agent, message: str, now: float) -> Iterator
     assert agent.session is not None
     del state.peers[agent.session]
     state.deadlines.cancel(SessionSilence(agent.session))
-    agent.move(Disconnected())
+    agent.move(AgentState.DISCONNECTED)
     yield from stop_offering(state, agent, "its agent has disconnected", now)
     until = agent.last_received + state.settings.agent_timeout_s
     state.deadlines.set(AgentTimeout(agent.agent_id), max(until, now))
@@ -198,15 +198,14 @@ def disconnect(state: State, agent: Agent, message: str, now: float) -> Iterator
 def on_received(state: State, agent: Agent, now: float) -> None:
     """Note a message from an agent; it is no longer suspect."""
     agent.last_received = now
-    if isinstance(agent.state, Suspect):
-        agent.move(Connected(agent.state.session, agent.state.problems))
+    if agent.state is AgentState.SUSPECT:
+        agent.move(AgentState.CONNECTED)
         state.allocator.activate_agent(agent.agent_id, agent.is_offered)
 
 
 def suspect(state: State, agent: Agent, now: float) -> Iterator[Effect]:
     """Suspect a silent agent: it is not offered until a message arrives."""
-    assert isinstance(agent.state, Connected)
-    agent.move(Suspect(agent.state.session, agent.state.problems))
+    agent.move(AgentState.SUSPECT)
     message = f"nothing was heard of the agent for {now - agent.last_received:.0f} s"
     yield from stop_offering(state, agent, message, now)
     yield Happened(AgentLeft(agent.agent_id, agent.hostname, "suspected", message))
@@ -250,7 +249,7 @@ def give_up(state: State, agent: Agent, message: str, now: float) -> Iterator[Ef
     """Move a disconnected agent and its tasks to UNREACHABLE; its resources do not count."""
     losers = concerned(agent)
     _lose(state, agent, now)
-    agent.move(Unreachable())
+    agent.move(AgentState.UNREACHABLE)
     state.deadlines.cancel(AgentTimeout(agent.agent_id))
     yield Save(agent.record())
     for task in list(agent.tasks.values()):
@@ -280,7 +279,8 @@ def _connect(state: State, agent: Agent, event: Register, now: float) -> None:
     agent.default_user = event.default_user
     agent.takes_exec, agent.lines_up = event.takes_exec, event.lines_up
     agent.is_authenticated |= state.access.is_on
-    agent.move(Connected(event.session, event.problems))
+    agent.move(AgentState.CONNECTED)
+    agent.session, agent.problems = event.session, event.problems
     state.unreachable.pop(agent.agent_id, None)
     state.peers[event.session] = agent
     state.deadlines.cancel(AgentTimeout(agent.agent_id))
@@ -329,7 +329,7 @@ def _on_health(state: State, agent: Agent, event: AgentHealth, now: float) -> It
     """Apply an agent's problems, and end the launches that it refused."""
     if event.problems != agent.problems:
         was_healthy = not agent.problems
-        agent.report_problems(event.problems)
+        agent.problems = event.problems
         if agent.problems:
             text = problems_text(agent.problems)
             yield Happened(AgentUnhealthy(agent.agent_id, agent.hostname, text))

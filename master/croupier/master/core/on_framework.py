@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from croupier.master.core import frameworks
 from croupier.master.core.authorisation import require_registered
 from croupier.master.core.deadlines import FailoverTimeout, ResendTerminalUpdates, SessionSilence
 from croupier.master.core.effects import Close, Effect, Happened, Save, Send
 from croupier.master.core.events import Subscribe
 from croupier.master.core.facts import FrameworkJoined, FrameworkLeft, Joined
-from croupier.master.core.frameworks import Framework
+from croupier.master.core.frameworks import Framework, FrameworkState
 from croupier.master.core.messages import Subscribed
 from croupier.master.core.on_allocation import return_offer
 from croupier.master.core.on_line import recall_of
@@ -84,7 +83,7 @@ def disconnect(state: State, framework: Framework, message: str, now: float) -> 
     del state.peers[framework.session]
     state.deadlines.cancel(SessionSilence(framework.session))
     state.deadlines.cancel(ResendTerminalUpdates(framework.framework_id))
-    framework.move(frameworks.Disconnected())
+    framework.move(FrameworkState.DISCONNECTED)
     state.allocator.connect(framework.framework_id, False)
     for offer in list(framework.offers.values()):
         yield from return_offer(state, offer, "rescinded", message, now)
@@ -101,7 +100,7 @@ def remove(state: State, framework: Framework, message: str, now: float) -> Iter
     if framework.session is not None:
         yield from disconnect(state, framework, message, now)
     state.deadlines.cancel(FailoverTimeout(framework.framework_id))
-    framework.move(frameworks.Removed())
+    framework.move(FrameworkState.REMOVED)
     yield Save(framework.record())
     yield from forget_all(framework, state.begin_run(framework, ""))
     forgotten = state.removed.add(framework.framework_id, framework.is_unrecorded)
@@ -131,7 +130,7 @@ def adopt(state: State, framework_id: FrameworkId, role: Role | None, now: float
     )
     framework.is_unrecorded = True
     if state.removed.refuses(framework_id):
-        framework.move(frameworks.Removed())
+        framework.move(FrameworkState.REMOVED)
         return framework
     state.deadlines.set(FailoverTimeout(framework_id), now + framework.failover_timeout_s)
     return framework
@@ -256,7 +255,7 @@ def _connect(state: State, framework: Framework, event: Subscribe, now: float) -
         framework.epoch += bool(framework.client_id)
         yield from forget_all(framework, state.begin_run(framework, event.client_id))
     framework.last_received = framework.connected_at = now
-    framework.move(frameworks.Connected(event.session))
+    framework.move(FrameworkState.CONNECTED, event.session)
     state.peers[event.session] = framework
     state.deadlines.cancel(FailoverTimeout(framework.framework_id))
     state.deadlines.set(SessionSilence(event.session), now + state.settings.agent_timeout_s)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from croupier.master.allocator import Allocator
-from croupier.master.core.agents import Absent, Agent, Unreachable
+from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.deadlines import AgentTimeout, FailoverTimeout
-from croupier.master.core.frameworks import Framework, Removed
+from croupier.master.core.frameworks import Framework, FrameworkState
 from croupier.master.core.records import (
     NO_OWNER,
     AgentRecord,
@@ -91,7 +91,7 @@ def _recover_agent(state: State, record: AgentRecord, now: float) -> None:
     agent = state.agents[record.agent_id] = Agent(
         record.agent_id,
         record.hostname,
-        Unreachable() if record.unreachable else Absent(),
+        AgentState.UNREACHABLE if record.unreachable else AgentState.ABSENT,
         record.total,
         last_received=now,
         deactivated=record.deactivated,
@@ -131,7 +131,7 @@ def recover_task(
     if framework is None:
         # It was removed while some of its tasks had yet to end.
         framework = state.add_framework(record.framework_id, "", (record.role,), 0.0, owner)
-        framework.move(Removed())
+        framework.move(FrameworkState.REMOVED)
     if record.client_id and record.client_id == framework.client_id:
         framework.accepted.setdefault(record.seq, set()).add(record.task_id)
     if record.is_acknowledged:
@@ -144,7 +144,7 @@ def recover_task(
     kill = KillRequest(*record.kill) if record.kill is not None else None
     if framework.is_removed:
         kill = KillRequest(None, Reason.FRAMEWORK_REMOVED)
-    is_unreachable = agent is not None and isinstance(agent.state, Unreachable)
+    is_unreachable = agent is not None and agent.state is AgentState.UNREACHABLE
     state.add_task(
         Task(
             record.info.slimmed() if is_orphan else record.info,

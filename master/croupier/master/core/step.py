@@ -10,7 +10,7 @@ from typing import assert_never
 
 from croupier.master.core import on_agent, on_call, on_framework, on_preemption
 from croupier.master.core.agent_commands import OperateAgent
-from croupier.master.core.agents import Absent, Agent, Connected, Disconnected
+from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.deadlines import (
     AgentTimeout,
     Deadline,
@@ -159,7 +159,8 @@ def _on_due(state: State, deadline: Deadline, now: float) -> Iterator[Effect]:
                 yield from on_framework.remove(state, framework, "its failover timeout ended", now)
         case AgentTimeout(agent_id):
             agent = state.agents.get(agent_id)
-            if agent is not None and isinstance(agent.state, Disconnected | Absent):
+            waits = (AgentState.DISCONNECTED, AgentState.ABSENT)
+            if agent is not None and agent.state in waits:
                 yield from on_agent.on_agent_due(state, agent, now)
         case ResendTerminalUpdates(framework_id):
             framework = state.frameworks.get(framework_id)
@@ -181,7 +182,7 @@ def _on_silence(state: State, session: SessionId, now: float) -> Iterator[Effect
     if peer is None:
         return
     rules, silent_s = state.settings, now - peer.last_received
-    may_suspect = isinstance(peer, Agent) and isinstance(peer.state, Connected)
+    may_suspect = isinstance(peer, Agent) and peer.state is AgentState.CONNECTED
     allowed_s = rules.suspect_s if may_suspect else rules.agent_timeout_s
     due = peer.last_received + allowed_s
     if due <= now and isinstance(peer, Agent) and may_suspect and rules.agent_timeout_s > silent_s:

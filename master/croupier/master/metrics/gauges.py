@@ -12,7 +12,8 @@ from typing import Final
 
 from prometheus_client.registry import Collector
 
-from croupier.master.core import agents, frameworks
+from croupier.master.core import agents
+from croupier.master.core.frameworks import FrameworkState
 from croupier.master.core.state import State
 from croupier.master.eventlog.recorder import EVENT_LOG
 from croupier.master.leadership.leadership import Leadership
@@ -35,7 +36,7 @@ from croupier.process.metric_families import Family, FamilyCollector, exported_a
 
 def _agents(state: State) -> dict[str, float]:
     tally = Tally(
-        "stopped" if agent.is_stopped else agent.state.name for agent in state.agents.values()
+        "stopped" if agent.is_stopped else agent.state_name for agent in state.agents.values()
     )
     return {name: tally[name] for name in (*agents.STATE_NAMES, "stopped")}
 
@@ -51,8 +52,8 @@ def _drain_tasks_left(state: State) -> float:
 
 
 def _frameworks(state: State) -> dict[str, float]:
-    tally = Tally(framework.state.name for framework in state.frameworks.values())
-    return {name: tally[name] for name in frameworks.STATE_NAMES}
+    tally = Tally(framework.state.value for framework in state.frameworks.values())
+    return {each.value: tally[each.value] for each in FrameworkState}
 
 
 def _tasks(state: State) -> dict[str, float]:

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from itertools import takewhile
 from typing import Final
 
-from croupier.master.core.agents import Agent, Connected
+from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskSnapshot
 from croupier.master.leadership.leadership import Leadership
@@ -107,7 +107,7 @@ def _loads(agent: Agent) -> list[int]:
 
 def state_word(agent: Agent) -> str:
     """Return the state of an agent for people: also why it is withheld from offers."""
-    return next(agent_words(agent)) if isinstance(agent.state, Connected) else agent.state.name
+    return next(agent_words(agent)) if agent.state is AgentState.CONNECTED else agent.state_name
 
 
 async def make_totals(read: Read, caller: Principal, clock: Clock) -> Made[pb.GetOverviewResponse]:
@@ -180,7 +180,7 @@ class _Tally:
             if framework is None or not visible.has_framework(framework):
                 continue
             owner, tasks = framework.owner, list(framework.tasks.values())
-            self.frameworks[framework.state.name] += 1
+            self.frameworks[framework.state.value] += 1
             offers = framework.offers.values()
             self.offers += sum(visible.in_role(offer.role, owner) for offer in offers)
             for start in range(0, len(tasks), CHUNK):

@@ -81,7 +81,7 @@ def agent_words(agent: Agent) -> Iterator[str]:
         yield "deactivated"
     if agent.problems:
         yield "unhealthy"
-    yield agent.state.name
+    yield agent.state_name
 
 
 class TaskFilter:

@@ -8,7 +8,7 @@ from typing import Final
 
 from croupier.master.allocator import Cause, PassedOver
 from croupier.master.core.agent_status import AgentStatus, DrainProgress
-from croupier.master.core.agents import Agent, Connected
+from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.deadlines import FailoverTimeout
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import Offered
@@ -191,7 +191,7 @@ def view_framework(
             hostname=framework.hostname,
             webui_url=framework.webui_url,
         ),
-        state=framework.state.name,
+        state=framework.state.value,
         suppressed=queries.is_suppressed(framework_id),
         suppressed_roles=[r for r in queries.suppressed_roles(framework_id) if r in roles],
         demands=[
@@ -259,8 +259,8 @@ def withheld_reason(agent: Agent) -> tuple[Cause, str] | None:
         return Cause.DEACTIVATED, f"an operator has deactivated agent {agent.agent_id}"
     if agent.problems:
         return Cause.UNHEALTHY, f"agent {agent.agent_id}: {problems_text(agent.problems)}"
-    if not isinstance(agent.state, Connected):
-        return Cause.AGENT_AWAY, f"agent {agent.agent_id} is {agent.state.name}"
+    if agent.state is not AgentState.CONNECTED:
+        return Cause.AGENT_AWAY, f"agent {agent.agent_id} is {agent.state_name}"
     return None
 
 
