@@ -8,10 +8,11 @@ from collections.abc import Mapping
 import pytest
 
 from croupier.master.allocator import Allocator
+from croupier.master.allocator.queries import RoleStatus
 from croupier.master.core.effects import Answer
 from croupier.master.core.records import Registry, RoleRecord
 from croupier.master.core.role_commands import RolesMoved, UpdateRoles
-from croupier.master.core.roles import RoleChange, RolePart, RoleStatus, check_settings
+from croupier.master.core.roles import RoleChange, RolePart, check_settings
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.core.state_recovery import recover_state

@@ -8,7 +8,15 @@ from fractions import Fraction
 
 from croupier.master.allocator import explain, limits
 from croupier.master.allocator.entitlements import Entitlements, WhatIf
-from croupier.master.allocator.node import Amounts, Branch, Leaf, Node, RoleNode, add_amounts
+from croupier.master.allocator.node import (
+    DEFAULT,
+    Amounts,
+    Branch,
+    Leaf,
+    Node,
+    RoleNode,
+    add_amounts,
+)
 from croupier.master.allocator.pending_demand import MANY
 from croupier.master.allocator.reasons import PassedOver
 from croupier.master.allocator.state import AllocatorState
@@ -19,17 +27,25 @@ from croupier.model.roles import RoleSettings
 
 
 @dataclass(frozen=True, slots=True)
-class RoleUsage:
-    """Holdings of a role, with everything below it.
+class RoleStatus:
+    """A role at one moment, with everything below it.
 
     Attributes:
-        frameworks: how many frameworks subscribe to it, or still hold resources in it.
-        queued: how many submitted tasks wait for an agent.
+        share: dominant share of the cluster, before the weight; used and offered.
+        entitlement: the share it is entitled to; 0 without demand and usage.
+        frameworks: the number that subscribe to it, or still hold resources in it.
+        tasks: the number that have not ended.
+        queued: those of them that wait for an agent.
     """
 
+    role: Role
+    settings: RoleSettings
     used: Resources = NOTHING
     offered: Resources = NOTHING
+    share: Fraction = Fraction(0)
+    entitlement: Fraction = Fraction(0)
     frameworks: int = 0
+    tasks: int = 0
     queued: int = 0
 
 
@@ -84,16 +100,24 @@ class Queries:
         """Return the roles that have frameworks at or below them, in the order of arrival."""
         return self._tree.roles.keys()
 
-    def role_usage(self, role: Role) -> RoleUsage:
-        """Return the role's holdings. O(nodes below it)."""
-        node = self._tree.roles.get(role)
+    def role_status(self, role: Role, tasks: int = 0) -> RoleStatus:
+        """Return the status of a role with `tasks` live tasks. O(nodes below it + depth)."""
+        node, settings = self._tree.roles.get(role), self._tree.settings.get(role, DEFAULT)
         if node is None:
-            return RoleUsage()
+            return RoleStatus(role, settings)
         offered = {name: milli - node.used.get(name, 0) for name, milli in node.held.items()}
         leaves = [each for each in node.nodes() if isinstance(each, Leaf)]
-        frameworks = {leaf.framework_id for leaf in leaves}
-        queued = sum(each.demand.count or 0 for leaf in leaves for each in leaf.queued.values())
-        return RoleUsage(Resources(node.used), Resources(offered), len(frameworks), queued)
+        return RoleStatus(
+            role,
+            settings,
+            Resources(node.used),
+            Resources(offered),
+            self.role_share(role),
+            self.role_entitlement(role),
+            len({leaf.framework_id for leaf in leaves}),
+            tasks,
+            sum(each.demand.count or 0 for leaf in leaves for each in leaf.queued.values()),
+        )
 
     def used_by_role(self) -> dict[Role, Mapping[str, int]]:
         """Return thousandths of each scalar that tasks in and below each role use."""

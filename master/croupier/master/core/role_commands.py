@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from heapq import nsmallest
 
 from croupier.master.allocator.entitlements import WhatIf
+from croupier.master.allocator.queries import RoleStatus
 from croupier.master.core.authorisation import finds_in_role, require
 from croupier.master.core.effects import Effect, Happened, Save
 from croupier.master.core.events import OperatorCommand
@@ -15,14 +16,12 @@ from croupier.master.core.on_allocation import rescind
 from croupier.master.core.records import ForgetRole, RoleRecord
 from croupier.master.core.roles import (
     RoleChange,
-    RoleStatus,
     changed_settings,
     check_against,
     check_settings,
     cluster_of,
     count_tasks,
     is_set,
-    role_status,
 )
 from croupier.master.core.state import State
 from croupier.model.access import Action, role_object
@@ -80,12 +79,13 @@ class UpdateRoles(OperatorCommand[RolesMoved]):
                 raise NotFound(f"no role {change.role[:80]!r}")
             require(permissions, Action.CHANGE_ROLES, role_object(change.role))
         wanted = _checked(state, self)
-        what_if = state.allocator.queries.what_if(wanted)
+        queries = state.allocator.queries
+        what_if = queries.what_if(wanted)
         moved = (role for role in what_if.moved() if role not in wanted)
         others = [each for each in moved if permissions.decide(Action.VIEW, role_object(each))]
         shown = [*wanted, *nsmallest(MAX_OTHERS, others)]
         tasks = count_tasks(state)
-        before = [role_status(state, role, tasks[role]) for role in shown]
+        before = [queries.role_status(role, tasks[role]) for role in shown]
         if self.dry_run:
             after = [_predicted(each, wanted, what_if) for each in before]
         else:
@@ -93,7 +93,7 @@ class UpdateRoles(OperatorCommand[RolesMoved]):
                 yield from _set(state, role, settings, self)
             for role, settings in wanted.items():
                 yield from _rescind_over(state, role, settings, now)
-            after = [role_status(state, each.role, each.tasks) for each in before]
+            after = [queries.role_status(each.role, each.tasks) for each in before]
         pairs, named = tuple(zip(before, after, strict=True)), len(wanted)
         omitted = named + len(others) - len(shown)
         return RolesMoved(pairs[:named], pairs[named:], omitted)

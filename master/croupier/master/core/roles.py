@@ -1,4 +1,4 @@
-"""Roles: their status, and rules for changes of their settings.
+"""Roles: the tasks in them, and rules for changes of their settings.
 
 Settings never contradict each other: a guarantee is at most every limit above it, and the
 guarantees below a role are together at most its own. New settings are also checked against the
@@ -11,12 +11,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from fractions import Fraction
 
 from croupier.master.core.state import State
 from croupier.model.errors import Conflict, InvalidRequest
 from croupier.model.ids import Role, check_role
-from croupier.model.resources import NOTHING, Resources
 from croupier.model.roles import RoleSettings, ancestors, format_amounts, parent_of
 from croupier.model.scalar import MILLI
 
@@ -236,49 +234,6 @@ def _amount(name: str, milli: int) -> str:
 
 def _away(cluster: ClusterTotals) -> str:
     return f", {cluster.away} of its agents are away" if cluster.away else ""
-
-
-@dataclass(frozen=True, slots=True)
-class RoleStatus:
-    """A role at one moment, with everything below it.
-
-    Attributes:
-        share: dominant share of the cluster, before the weight; used and offered.
-        entitlement: the share it is entitled to; 0 without demand and usage.
-        frameworks: the number that subscribe to it, or still hold resources in it.
-        tasks: the number that have not ended.
-        queued: those of them that wait for an agent.
-    """
-
-    role: Role
-    settings: RoleSettings
-    used: Resources = NOTHING
-    offered: Resources = NOTHING
-    share: Fraction = Fraction(0)
-    entitlement: Fraction = Fraction(0)
-    frameworks: int = 0
-    tasks: int = 0
-    queued: int = 0
-
-
-def role_status(state: State, role: Role, tasks: int) -> RoleStatus:
-    """Return the status of a role with `tasks` live tasks. O(nodes below it + depth)."""
-    queries = state.allocator.queries
-    settings = queries.roles().get(role, _UNTOUCHED)
-    if role not in queries.roles_in_use():
-        return RoleStatus(role, settings)
-    usage = queries.role_usage(role)
-    return RoleStatus(
-        role,
-        settings,
-        usage.used,
-        usage.offered,
-        queries.role_share(role),
-        queries.role_entitlement(role),
-        usage.frameworks,
-        tasks,
-        usage.queued,
-    )
 
 
 def known_roles(state: State) -> set[Role]:

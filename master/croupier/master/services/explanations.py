@@ -17,7 +17,7 @@ from typing import Final
 from croupier.master.allocator import Cause, PassedOver
 from croupier.master.core.effects import PAUSE, Pause
 from croupier.master.core.frameworks import Framework
-from croupier.master.core.roles import count_tasks, in_tree_order, role_status
+from croupier.master.core.roles import count_tasks, in_tree_order
 from croupier.master.core.state import State
 from croupier.master.services.views import (
     view_framework,
@@ -80,7 +80,7 @@ def view_reasons(
         framework=view_framework(state, framework, now, visible),
         policy=state.allocator.queries.policy,
         roles=[
-            view_role(role_status(state, role, tasks[role]))
+            view_role(state.allocator.queries.role_status(role, tasks[role]))
             for role in in_tree_order(state.allocator.queries.roles_of(framework_id))
             if visible.has_role(role)
         ],

@@ -20,7 +20,7 @@ from croupier.master.core.agent_status import agent_status
 from croupier.master.core.authorisation import require_administer
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.offers import Offer
-from croupier.master.core.roles import known_roles, role_status, with_those_below
+from croupier.master.core.roles import known_roles, with_those_below
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskSnapshot
 from croupier.master.services import views
@@ -149,7 +149,7 @@ def all_roles(
         role = Role(key.replace(_BETWEEN, "/"))
         if not Visibility(state, caller).has_role(role):
             return None
-        return views.view_role(role_status(state, role, tasks[role]))
+        return views.view_role(state.allocator.queries.role_status(role, tasks[role]))
 
     return Listed(_name("roles", request), keys, view, caller.name)
 

@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Final
 
 from croupier.master.allocator import Cause, PassedOver
+from croupier.master.allocator.queries import RoleStatus
 from croupier.master.core.agent_status import AgentStatus, DrainProgress
 from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.deadlines import FailoverTimeout
@@ -14,7 +15,6 @@ from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import Offered
 from croupier.master.core.offers import Offer
 from croupier.master.core.role_commands import RolesMoved
-from croupier.master.core.roles import RoleStatus
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskSnapshot
 from croupier.master.leadership.recovery import agents_missing, recovery_timeout_s

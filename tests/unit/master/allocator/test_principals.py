@@ -87,8 +87,8 @@ def test_the_level_is_no_role() -> None:
     crowd(fixture, "p", 2, "ads/prod")
     assert list(fixture.allocator.queries.roles_in_use()) == ["ads", "ads/prod"]
     assert fixture.allocator.queries.roles_of(FrameworkId("p0")) == ["ads/prod"]
-    assert fixture.allocator.queries.role_usage(Role("ads")).frameworks == 2
-    assert fixture.allocator.queries.role_usage(Role("ads/prod/p")).frameworks == 0
+    assert fixture.allocator.queries.role_status(Role("ads")).frameworks == 2
+    assert fixture.allocator.queries.role_status(Role("ads/prod/p")).frameworks == 0
 
 
 def test_a_claimed_framework_takes_its_holdings_and_filters_along() -> None:
@@ -102,11 +102,11 @@ def test_a_claimed_framework_takes_its_holdings_and_filters_along() -> None:
     fixture.decline(offered[FrameworkId("old1")], refuse_s=60)
     fixture.deal()
     used = fixture.allocator.queries.share(FrameworkId("old0"))
-    before = fixture.allocator.queries.role_usage(Role("ads"))
+    before = fixture.allocator.queries.role_status(Role("ads"))
     for name in ("old0", "old1"):
         fixture.allocator.set_owner(FrameworkId(name), "p")
         fixture.allocator.check()
-    assert fixture.allocator.queries.role_usage(Role("ads")) == before
+    assert fixture.allocator.queries.role_status(Role("ads")) == before
     assert fixture.allocator.queries.share(FrameworkId("old0")) == used > 0
     assert fixture.allocator.queries.filter_count() == 1
     crowd(fixture, "q", 1, "ads")
