@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from croupier.master.allocator import Allocator
+from croupier.master.allocator.node import Amounts, add_amounts
 from croupier.master.allocator.pending_demand import Shape
 from croupier.master.core.agents import Agent
 from croupier.master.core.frameworks import Framework
@@ -46,12 +47,17 @@ def queued_of(allocator: Allocator, framework_id: FrameworkId) -> dict[tuple[Rol
 
 def check_absent(state: State) -> None:
     """Assert that the allocator charges absent agents for their tasks."""
-    charged = {
-        agent.agent_id: state.used(agent).scalars
-        for agent in state.agents.values()
-        if agent.is_absent
-    }
-    assert state.allocator.absent._charged == charged
+    charges = state.allocator.charges
+    held: Amounts = {}
+    for agent_id, capacity in charges.absent.items():
+        agent = state.agents[agent_id]
+        used = state.used(agent).scalars
+        assert agent.is_absent
+        assert all(milli <= capacity.get(name, 0) for name, milli in used.items()), agent_id
+        assert all(milli <= capacity[name] for name, milli in agent.total.scalars.items())
+        add_amounts(held, used, 1)
+    assert len(charges.absent) == sum(agent.is_absent for agent in state.agents.values())
+    assert charges.absent_held == held
 
 
 def check_tokens(tokens: Tokens) -> None:

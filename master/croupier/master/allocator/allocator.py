@@ -37,7 +37,6 @@ class Allocator:
     """Deals agents' free resources to frameworks in the order of a policy.
 
     Attributes:
-        absent: agents that have not returned to this master.
         back_off: parties that left offers unanswered, and come last for some time.
         charges: the resources that frameworks hold.
         queries: read-only questions.
@@ -63,7 +62,6 @@ class Allocator:
         self._waiters, self.back_off = state.waiters, state.back_off
         self._demand = DemandChanges(state)
         self.charges = Charges(state)
-        self.absent = self.charges.absent
         self.queries = Queries(state)
         self.promises = Promises(state)
         self._passes = Passes(state)
@@ -88,7 +86,7 @@ class Allocator:
         The caller moves the charges of its tasks by `charge_returned`, or drops them by
         `release_absent`.
         """
-        self.absent.remove(agent_id)
+        self.charges.remove_absent(agent_id)
         facts = facts_of(hostname, attributes or {}, features)
         self._agents.add(PooledAgent(agent_id, total, facts))
         self._totals.add(total.scalars)
@@ -355,8 +353,7 @@ class Allocator:
         """Assert every invariant, such as that all resources are either free or charged."""
         check_tree(self._tree)
         self._profiles.check(self._agents.agents.values())
-        self.absent.check()
-        check_holdings(self._tree, self._agents, self.absent)
+        check_holdings(self._tree, self._agents, self.charges)
         assert all(self._members.leaf(*key) is leaf for key, leaf in self._tree.leaves.items())
 
     def _party(self, framework_id: FrameworkId) -> Party:

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from croupier.master.allocator.grant import Grant
 from croupier.master.allocator.node import Amounts, Leaf, add_amounts
 from croupier.master.allocator.pending_demand import Shape
-from croupier.master.allocator.share import Totals
 from croupier.master.allocator.state import AllocatorState
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources, sum_of, total_of
@@ -29,13 +28,15 @@ class Charges:
     """Charges frameworks for what they hold of agents.
 
     Attributes:
-        absent: agents that have not returned to this master.
+        absent: the capacity of each agent that has not returned to this master.
+        absent_held: the part of it that tasks hold.
     """
 
     def __init__(self, state: AllocatorState) -> None:
-        self._tree, self._agents = state.tree, state.agents
-        self.absent = AbsentAgents(state.totals)
+        self._tree, self._agents, self._totals = state.tree, state.agents, state.totals
         self._members, self._waiters = state.members, state.waiters
+        self.absent: dict[AgentId, Amounts] = {}
+        self.absent_held: Amounts = {}
 
     def charge(self, agent_id: AgentId, charges: Iterable[Charge]) -> None:
         """Charge resources of one agent that tasks use already. O(charges + leaves x log n).
@@ -51,14 +52,26 @@ class Charges:
             agent.count_tasks(framework_id, len(amounts))
             self._charge(framework_id, role, total_of(amounts).scalars, len(amounts))
 
+    def add_absent(self, agent_id: AgentId, capacity: Mapping[str, int]) -> None:
+        """Count capacity of an absent agent; it must have room for what its tasks hold."""
+        add_amounts(self.absent.setdefault(agent_id, {}), capacity, 1)
+        self._totals.add(capacity)
+
+    def remove_absent(self, agent_id: AgentId) -> None:
+        """Stop counting the capacity of an agent; do nothing if it is not absent.
+
+        Each of its tasks is then charged to it on its return, or released.
+        """
+        self._totals.add(self.absent.pop(agent_id, {}), -1)
+
     def charge_absent(
-        self, framework_id: FrameworkId, role: Role, held: Sequence[tuple[AgentId, Resources]]
+        self, framework_id: FrameworkId, role: Role, held: Sequence[Resources]
     ) -> None:
         """Charge a framework for its tasks on absent agents. O(tasks + log n)."""
         scalars: Amounts = {}
-        for agent_id, amount in held:
-            self.absent.charge(agent_id, amount.scalars)
+        for amount in held:
             add_amounts(scalars, amount.scalars, 1)
+        add_amounts(self.absent_held, scalars, 1)
         self._charge(framework_id, role, scalars, len(held))
 
     def charge_returned(
@@ -75,13 +88,11 @@ class Charges:
         self._agents.set_free(agent, agent.free - sum_of(amount for _, amount in tasks))
         for framework_id, amount in tasks:
             agent.count_tasks(framework_id, 1)
-            self.absent.release(agent_id, amount.scalars)
+            add_amounts(self.absent_held, amount.scalars, -1)
 
-    def release_absent(
-        self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources
-    ) -> None:
+    def release_absent(self, framework_id: FrameworkId, role: Role, amount: Resources) -> None:
         """Release a task that was charged while its agent was absent. O(log n)."""
-        self.absent.release(agent_id, amount.scalars)
+        add_amounts(self.absent_held, amount.scalars, -1)
         self._release(self._members.leaf(framework_id, role), amount.scalars)
 
     def grant(
@@ -161,67 +172,3 @@ def _by_leaf(charges: Iterable[Charge]) -> dict[tuple[FrameworkId, Role], list[R
     for framework_id, role, amount in charges:
         found.setdefault((framework_id, role), []).append(amount)
     return found
-
-
-class AbsentAgents:
-    """The capacity of each absent agent, and the part that its tasks hold."""
-
-    def __init__(self, totals: Totals) -> None:
-        """Start with none; `totals` are the cluster's."""
-        self._totals = totals
-        self._capacity: dict[AgentId, Amounts] = {}
-        self._charged: dict[AgentId, Amounts] = {}
-
-    def add(self, agent_id: AgentId, capacity: Mapping[str, int]) -> None:
-        """Add an agent; `capacity` is empty if no record has it."""
-        assert agent_id not in self._capacity
-        self._capacity[agent_id] = dict(capacity)
-        self._charged[agent_id] = {}
-        self._totals.add(capacity)
-
-    def remove(self, agent_id: AgentId) -> None:
-        """Stop counting the agent's capacity; do nothing if it is not absent.
-
-        Charges stay until each task is released, or charged to its agent on the agent's return.
-        """
-        self._totals.add(self._capacity.pop(agent_id, {}), -1)
-        self._drop_if_empty(agent_id)
-
-    def charge(self, agent_id: AgentId, scalars: Mapping[str, int]) -> None:
-        """Charge a task's resources; the capacity grows to at least the sum of all charges."""
-        charged, capacity = self._charged[agent_id], self._capacity[agent_id]
-        add_amounts(charged, scalars, 1)
-        missing = {
-            name: milli - capacity.get(name, 0)
-            for name, milli in charged.items()
-            if milli > capacity.get(name, 0)
-        }
-        add_amounts(capacity, missing, 1)
-        self._totals.add(missing)
-
-    def release(self, agent_id: AgentId, scalars: Mapping[str, int]) -> None:
-        """Release a task's resources; do nothing if all of them are without shares."""
-        if not scalars:
-            return
-        add_amounts(self._charged[agent_id], scalars, -1)
-        self._drop_if_empty(agent_id)
-
-    def uncharged(self) -> Amounts:
-        """Return the capacity that is not charged; it cannot be dealt."""
-        left: Amounts = {}
-        for capacity in self._capacity.values():
-            add_amounts(left, capacity, 1)
-        for charged in self._charged.values():
-            add_amounts(left, charged, -1)
-        return left
-
-    def check(self) -> None:
-        """Assert that no charge exceeds its agent's capacity."""
-        assert self._charged.keys() == self._capacity.keys()
-        for agent_id, charged in self._charged.items():
-            capacity = self._capacity[agent_id]
-            assert all(milli <= capacity.get(name, 0) for name, milli in charged.items()), agent_id
-
-    def _drop_if_empty(self, agent_id: AgentId) -> None:
-        if agent_id not in self._capacity and not self._charged.get(agent_id, True):
-            del self._charged[agent_id]

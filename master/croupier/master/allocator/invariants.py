@@ -6,7 +6,7 @@ from collections import Counter
 
 from croupier.master.allocator import limits
 from croupier.master.allocator.agent_pool import AgentPool
-from croupier.master.allocator.charges import AbsentAgents
+from croupier.master.allocator.charges import Charges
 from croupier.master.allocator.kinds import Kind, part_of
 from croupier.master.allocator.node import Amounts, Branch, Leaf, RoleNode, add_amounts
 from croupier.master.allocator.tree import Tree, limited_at
@@ -69,9 +69,12 @@ def _check_branch(tree: Tree, role: Branch) -> None:
         assert role.surplus == surplus, role
 
 
-def check_holdings(tree: Tree, pool: AgentPool, absent: AbsentAgents) -> None:
+def check_holdings(tree: Tree, pool: AgentPool, charges: Charges) -> None:
     """Assert that each unit of each agent is free or charged, exactly once."""
-    free = absent.uncharged()
+    free: Amounts = {}
+    for capacity in charges.absent.values():
+        add_amounts(free, capacity, 1)
+    add_amounts(free, charges.absent_held, -1)
     held: Amounts = {}
     for agent in pool.agents.values():
         assert agent.free <= agent.total, agent.agent_id

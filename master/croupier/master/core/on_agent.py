@@ -322,7 +322,7 @@ def _leave_pool(state: State, agent: Agent) -> None:
     state.release_tasks(agent.agent_id, agent.tasks.values())
     if agent.in_pool:
         state.allocator.remove_agent(agent.agent_id)
-    state.allocator.absent.remove(agent.agent_id)
+    state.allocator.charges.remove_absent(agent.agent_id)
 
 
 def _on_health(state: State, agent: Agent, event: AgentHealth, now: float) -> Iterator[Effect]:

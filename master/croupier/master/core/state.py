@@ -312,12 +312,12 @@ class State:
 
     def release_task(self, task: Task) -> None:
         """Release what a task holds, if it holds anything."""
-        place = (task.framework_id, task.role, task.agent_id)
+        charges, amount = self.allocator.charges, task.info.resources
         if task.is_absent:
             task.hold_as(TaskHold.RELEASED)
-            self.allocator.charges.release_absent(*place, task.info.resources)
+            charges.release_absent(task.framework_id, task.role, amount)
         elif task.is_active:
-            self.allocator.charges.release(*place, task.info.resources)
+            charges.release(task.framework_id, task.role, task.agent_id, amount)
             self._on_released(task)
 
     def _on_released(self, task: Task) -> None:

@@ -24,7 +24,7 @@ from croupier.master.core.state import NO_AGENT, State
 from croupier.master.core.tasks import KillRequest, Task, TaskHold
 from croupier.model.access import BUILTIN_GROUPS, AccessPolicy
 from croupier.model.errors import InvalidRequest
-from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.ids import FrameworkId, Role
 from croupier.model.principal import PrincipalName
 from croupier.model.resources import Resources
 from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus
@@ -101,7 +101,7 @@ def _recover_agent(state: State, record: AgentRecord, now: float) -> None:
     if record.unreachable:
         state.unreachable[agent.agent_id] = None
         return
-    state.allocator.absent.add(agent.agent_id, agent.total.scalars)
+    state.allocator.charges.add_absent(agent.agent_id, agent.total.scalars)
     state.deadlines.set(AgentTimeout(agent.agent_id), now + state.settings.return_timeout_s)
 
 
@@ -224,11 +224,16 @@ def _recovered_status(state: State, record: TaskRecord, agent: Agent | None) -> 
 
 def charge_absent(state: State) -> None:
     """Charge the tasks of absent agents to their roles and frameworks. O(tasks)."""
-    held: dict[tuple[FrameworkId, Role], list[tuple[AgentId, Resources]]] = {}
+    charges = state.allocator.charges
+    held: dict[tuple[FrameworkId, Role], list[Resources]] = {}
     for agent in state.agents.values():
-        for task in agent.tasks.values():
-            if task.is_absent:
-                place = (task.framework_id, task.role)
-                held.setdefault(place, []).append((task.agent_id, task.info.resources))
+        absent = [task for task in agent.tasks.values() if task.is_absent]
+        for task in absent:
+            held.setdefault((task.framework_id, task.role), []).append(task.info.resources)
+        # The record may have less than the tasks hold.
+        used, known = state.used(agent).scalars if absent else {}, agent.total
+        missing = {name: milli - known[name] for name, milli in used.items() if milli > known[name]}
+        if missing:
+            charges.add_absent(agent.agent_id, missing)
     for (framework_id, role), amounts in held.items():
-        state.allocator.charges.charge_absent(framework_id, role, amounts)
+        charges.charge_absent(framework_id, role, amounts)
