@@ -18,11 +18,11 @@ from croupier.agent.core.tasks import PendingUpdates
 from croupier.agent.reactor import Reactor
 from croupier.master.allocator.eligibility import Eligibility
 from croupier.master.core import (
-    frameworks,
     on_agent,
     on_call,
     on_sync,
     on_task,
+    state,
     state_recovery,
     step,
 )
@@ -199,7 +199,7 @@ MUTANTS = {
     ),
     "master: an old run comes back": Mutant(
         "an older run of a program takes over from a newer one",
-        _one(frameworks, "MAX_EARLIER_CLIENTS", -1),
+        _one(state, "MAX_EARLIER_CLIENTS", -1),
         ("twin", "snap"),
     ),
     "agent: does not see reboots": Mutant(
