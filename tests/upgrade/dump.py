@@ -124,7 +124,7 @@ async def etcd_keys(address: str, path: Path) -> dict[str, str]:
             if kv.key != leader
         }
     finally:
-        await election.close()
+        await election.resign()
         await client.close()
 
 

@@ -204,7 +204,7 @@ class Driver:
         while True:
             await self._wait()
             self._slice.begin()
-            batch = Batch(self.state, _ignore if recorder is None else recorder.decided)
+            batch = Batch(self.state, recorder.decided if recorder else lambda *_: None)
             await self._decide(batch)
             if self._allocation_is_due():
                 await self._allocate(batch)
@@ -314,7 +314,3 @@ class Driver:
                 pass
             case _:
                 assert_never(effect)
-
-
-def _ignore(_event: Event, _now: float, _effects: Sequence[Effect]) -> None:
-    """Record no event: there is no event log."""

@@ -39,7 +39,7 @@ class Masters:
         """Return an election that is closed after the test."""
         client = client or self.client()
         election = EtcdElection(client, self.prefix, name, lease_s, rng=random.Random(name))
-        self._stack.push_async_callback(election.close)
+        self._stack.push_async_callback(election.resign)
         return election
 
     async def leading(

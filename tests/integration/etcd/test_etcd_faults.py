@@ -284,4 +284,4 @@ async def test_a_thawed_leader_knows_at_once_that_its_lease_is_over(
     assert not election.is_won
     with pytest.raises(Unavailable):
         await store.commit([MasterRecord("c", 1)])
-    await election.close()
+    await election.resign()

@@ -235,7 +235,7 @@ async def test_a_failed_commit_writes_nothing(tmp_path: Path) -> None:
     await store.load()
     connection = store._connection
     assert connection is not None
-    await store._in_thread(lambda: connection.execute("PRAGMA max_page_count = 3"))
+    await store._thread.run(lambda: connection.execute("PRAGMA max_page_count = 3"))
     many: list[Record] = [AgentRecord(AgentId(f"a{number}"), "x" * 200) for number in range(500)]
     with pytest.raises(Unavailable, match="cannot write the store"):
         await store.commit(many)

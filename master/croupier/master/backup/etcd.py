@@ -137,7 +137,7 @@ async def restore_etcd(
             if not dry_run:
                 await _write(client, keys, election.token, content)
         finally:
-            await election.close()
+            await election.resign()
 
 
 async def _check_no_leader(client: EtcdClient, keys: Keys) -> None:

@@ -17,7 +17,6 @@ import asyncio
 import math
 import random
 from collections import deque
-from collections.abc import Awaitable
 from dataclasses import dataclass
 
 from croupier.etcd.v3 import etcd_pb2 as pb
@@ -61,7 +60,7 @@ class _HeldLease:
 
 
 class EtcdElection:
-    """A candidate for leader; must be closed.
+    """A candidate for leader; must resign at the end.
 
     Attributes:
         leader: HOST:PORT of the leader; None if it is not known.
@@ -161,10 +160,6 @@ class EtcdElection:
         if term is not None:
             await self._revoke(term.lease)
 
-    async def close(self) -> None:
-        """Resign."""
-        await self.resign()
-
     async def _try_to_lead(self) -> bool:
         """Try once to lead, and return whether this master leads.
 
@@ -236,13 +231,8 @@ class EtcdElection:
 
     async def _watch_over(self, term: _HeldLease) -> str:
         """Renew the lease until the leadership ends, and return the reason."""
-        ends: list[Awaitable[str]] = [
-            self._renewed(term),
-            self._expired(term),
-            self._displaced(term),
-            self._asked_to_end(),
-        ]
-        tasks = [asyncio.ensure_future(end) for end in ends]
+        ends = (self._renewed, self._expired, self._displaced, self._asked_to_end)
+        tasks = [asyncio.create_task(end(term)) for end in ends]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             reason = min(task.result() for task in done)
@@ -302,7 +292,7 @@ class EtcdElection:
             if held is None or held.create_revision != term.revision:
                 return "leader_key_gone"
 
-    async def _asked_to_end(self) -> str:
+    async def _asked_to_end(self, _term: _HeldLease) -> str:
         await self._deposed.wait()
         return self._end_reason
 

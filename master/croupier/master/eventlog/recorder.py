@@ -6,8 +6,9 @@ log delays no decision. If the process dies, the log may lack the last events.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Final
 
 from croupier.master.core.effects import Effect
@@ -16,7 +17,7 @@ from croupier.master.core.state import State
 from croupier.master.core.step import Event
 from croupier.master.eventlog.codec import event_encoder, write_event, write_line
 from croupier.master.eventlog.digest import Digest, outcomes_of
-from croupier.master.eventlog.lines import Head, Known, summarise
+from croupier.master.eventlog.lines import Head, summarise
 from croupier.master.eventlog.writer import Writer
 from croupier.model.clock import Clock
 from croupier.process.metric_families import Family
@@ -100,13 +101,7 @@ class FileRecorder:
             events=self._events,
             digest=str(self._digest),
         )
-        self._writer.begin_file(_opening(head, summarise(state)()))
-
-
-def _opening(head: Head, known: Iterable[Known]) -> Iterator[bytes]:
-    yield write_line(head)
-    for each in known:
-        yield write_line(each)
+        self._writer.begin_file(map(write_line, chain([head], summarise(state)())))
 
 
 EVENT_LOG: Final[tuple[Family[FileRecorder], ...]] = (

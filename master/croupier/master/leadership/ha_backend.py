@@ -45,9 +45,6 @@ class Election(Protocol):
     async def resign(self) -> None:
         """Give up leadership, so that the next leader need not wait for the lease to expire."""
 
-    async def close(self) -> None:
-        """Close everything. The election cannot be used again."""
-
 
 class SoleElection:
     """The election of a single master, which has always won."""
@@ -74,9 +71,6 @@ class SoleElection:
 
     async def resign(self) -> None:
         """Do nothing: there is no other master."""
-
-    async def close(self) -> None:
-        """Do nothing: nothing is open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +113,7 @@ def open_ha_backend(config: MasterConfig, address: Address) -> HaBackend:
         return SqliteStore(path, may_begin_anew=config.recover == "new-cluster")
 
     election = SoleElection(address)
-    return HaBackend(election, open_store, election.close, is_shared=False)
+    return HaBackend(election, open_store, election.resign, is_shared=False)
 
 
 def _shared(config: MasterConfig, target: EtcdTarget, address: Address) -> HaBackend:
@@ -142,7 +136,7 @@ def _shared(config: MasterConfig, target: EtcdTarget, address: Address) -> HaBac
         renewal.stop()
         await presence.close()
         probing.cancel()
-        await election.close()
+        await election.resign()
         await client.close()
 
     def open_store() -> Store:

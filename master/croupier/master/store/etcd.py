@@ -153,9 +153,7 @@ class EtcdStore(Store):
         for record in records:
             latest.pop(key_of(record), None)
             latest[key_of(record)] = record
-        await self._write(list(map(self._rows.encode, latest.values())))
-
-    async def _write(self, rows: Sequence[Row]) -> None:
+        rows = list(map(self._rows.encode, latest.values()))
         transactions = batches(self._keys, rows)
         if len(transactions) == 1:
             await self._transact(transactions[0], is_commit=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -70,7 +70,7 @@ class SqliteStore(Store):
 
     async def load(self) -> Registry:
         """See `Store`. Opens the file, and creates it if there is none."""
-        return await self._in_thread(self._load)
+        return await self._thread.run(self._load)
 
     async def commit(self, records: Sequence[Record]) -> None:
         """See `Store`."""
@@ -78,19 +78,16 @@ class SqliteStore(Store):
 
     async def mark(self, position: StorePosition) -> None:
         """See `Store`. Writes the marker."""
-        await self._in_thread(lambda: self._mark(Marker(self._cluster, position)))
+        await self._thread.run(lambda: self._mark(Marker(self._cluster, position)))
 
     async def check(self) -> None:
         """See `Store`. Checks that the open files are still at their paths."""
-        await self._in_thread(self._check_inodes)
+        await self._thread.run(self._check_inodes)
 
     async def close(self) -> None:
         """See `Store`."""
-        await self._in_thread(self._close)
+        await self._thread.run(self._close)
         self._thread.shutdown()
-
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await self._thread.run(work)
 
     def _load(self) -> Registry:
         try:
@@ -229,8 +226,7 @@ class SqliteStore(Store):
         try:
             return converted(row.kind.decode(), row.body)
         except InvalidRequest as error:
-            what = f"holds a record, {row.name}, that cannot be read ({error})"
-            raise self._damaged(what) from None
+            raise self._unreadable(row, str(error)) from None
 
     def _decoded(self, row: StoredRow) -> Record:
         try:
@@ -239,10 +235,13 @@ class SqliteStore(Store):
             raise InvalidRequest(
                 f"the store {self._path} is of a newer release ({error}): use that release"
             ) from None
-        except (InvalidRequest, UnicodeDecodeError) as error:
-            why = str(error) if isinstance(error, InvalidRequest) else "it is no text"
-            what = f"holds a record, {row.name}, that cannot be read ({why})"
-            raise self._damaged(what) from None
+        except InvalidRequest as error:
+            raise self._unreadable(row, str(error)) from None
+        except UnicodeDecodeError:
+            raise self._unreadable(row, "it is no text") from None
+
+    def _unreadable(self, row: StoredRow, why: str) -> InvalidRequest:
+        return self._damaged(f"holds a record, {row.name}, that cannot be read ({why})")
 
     def _commit(self, records: Sequence[Record]) -> None:
         connection = self._connected
