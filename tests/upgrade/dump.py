@@ -99,7 +99,7 @@ async def etcd_keys(address: str, path: Path) -> dict[str, str]:
     from croupier.etcd.v3 import etcd_pb2 as pb
     from croupier.master.etcd.client import EtcdClient
     from croupier.master.etcd.election import EtcdElection
-    from croupier.master.etcd.methods import RANGE
+    from croupier.master.etcd.operations import RANGE
     from croupier.master.etcd.target import EtcdAccess
     from croupier.master.store.etcd import EtcdStore
 

@@ -17,9 +17,6 @@ from croupier.master.backup.flags import StoreFlags
 from croupier.master.config import MasterConfig, StoreChoice
 from croupier.master.core.records import AgentRecord, MasterRecord, PastTerm, Record, TaskRecord
 from croupier.master.etcd import operations as op
-from croupier.master.etcd.keys import Keys
-from croupier.master.etcd.methods import RANGE, TXN
-from croupier.master.etcd.operations import end_of
 from croupier.master.store import SqliteStore
 from croupier.model.errors import Conflict, InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
@@ -120,8 +117,8 @@ async def test_no_master_begins_with_a_part_of_a_copy(masters: Masters, tmp_path
     copy = tmp_path / "copy"
     await copied(flags(masters), copy)
     # As after a SIGKILL of restore.
-    client, keys = masters.client(), Keys(masters.prefix)
-    await client.call(TXN, pb.TxnRequest(success=[op.put(keys.schema, b"restoring")]))
+    client, keys = masters.client(), op.Keys(masters.prefix)
+    await client.call(op.TXN, pb.TxnRequest(success=[op.put(keys.schema, b"restoring")]))
     with pytest.raises(InvalidRequest, match="was not restored completely: run croupier-master"):
         await store.load()
     with pytest.raises(InvalidRequest, match="was not restored completely"):
@@ -135,18 +132,18 @@ async def test_no_master_begins_with_a_part_of_a_copy(masters: Masters, tmp_path
 async def snapshot(masters: Masters) -> list[pb.KeyValue]:
     """Return all keys of the cluster except the leader's."""
     first = f"/{masters.prefix}/".encode()
-    question = pb.RangeRequest(key=first, range_end=end_of(first))
-    answer = await masters.client().call(RANGE, question, 5.0)
-    return [kv for kv in answer.kvs if kv.key != Keys(masters.prefix).leader]
+    question = pb.RangeRequest(key=first, range_end=op.end_of(first))
+    answer = await masters.client().call(op.RANGE, question, 5.0)
+    return [kv for kv in answer.kvs if kv.key != op.Keys(masters.prefix).leader]
 
 
 async def restore_keys(masters: Masters, kept: list[pb.KeyValue]) -> None:
     first = f"/{masters.prefix}/".encode()
-    gone = pb.RequestOp(delete_range=pb.DeleteRangeRequest(key=first, range_end=end_of(first)))
+    gone = pb.RequestOp(delete_range=pb.DeleteRangeRequest(key=first, range_end=op.end_of(first)))
     puts = [pb.RequestOp(put=pb.PutRequest(key=kv.key, value=kv.value)) for kv in kept]
     client = masters.client()
     for operations in ([gone], puts):
-        assert (await client.call(TXN, pb.TxnRequest(success=operations), 5.0)).succeeded
+        assert (await client.call(op.TXN, pb.TxnRequest(success=operations), 5.0)).succeeded
 
 
 def master(masters: Masters) -> MasterDaemon:
@@ -208,14 +205,14 @@ async def test_no_altered_value_is_accepted_as_a_record(masters: Masters) -> Non
     election, store = await masters.leading()
     await store.commit([task(n) for n in range(3)])
     await election.resign()
-    client, key = masters.client(), Keys(masters.prefix).record("task", "f/t1")
-    answer = await client.call(RANGE, pb.RangeRequest(key=key), 5.0)
+    client, key = masters.client(), op.Keys(masters.prefix).record("task", "f/t1")
+    answer = await client.call(op.RANGE, pb.RangeRequest(key=key), 5.0)
     whole = answer.kvs[0].value
     for at in (0, 12, whole.index(b"hunter2"), len(whole) - 1):
         changed = bytearray(whole)
         changed[at] ^= 4
         put = pb.RequestOp(put=pb.PutRequest(key=key, value=bytes(changed)))
-        await client.call(TXN, pb.TxnRequest(success=[put]), 5.0)
+        await client.call(op.TXN, pb.TxnRequest(success=[put]), 5.0)
         election = masters.election(f"c{at}:1", client=client)
         await election.win()
         with pytest.raises(InvalidRequest, match="its checksum does not match") as refused:
@@ -232,13 +229,13 @@ async def test_the_keys_of_an_old_store_are_read_completely_and_extended(
     masters.prefix = PREFIX
     start = f"/{PREFIX}/".encode()
     client = masters.client()
-    empty = pb.RequestOp(delete_range=pb.DeleteRangeRequest(key=start, range_end=end_of(start)))
-    assert (await client.call(TXN, pb.TxnRequest(success=[empty]), 5.0)).succeeded
+    empty = pb.RequestOp(delete_range=pb.DeleteRangeRequest(key=start, range_end=op.end_of(start)))
+    assert (await client.call(op.TXN, pb.TxnRequest(success=[empty]), 5.0)).succeeded
     puts = [
         pb.RequestOp(put=pb.PutRequest(key=key.encode(), value=base64.b64decode(value)))
         for key, value in json.loads((OLD / "etcd.json").read_text()).items()
     ]
-    assert (await client.call(TXN, pb.TxnRequest(success=puts), 5.0)).succeeded
+    assert (await client.call(op.TXN, pb.TxnRequest(success=puts), 5.0)).succeeded
     old = json.loads((OLD / "registry.json").read_text())
 
     election, store = await masters.leading()

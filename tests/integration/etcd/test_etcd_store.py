@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from croupier.etcd.v3 import etcd_pb2 as pb
+from croupier.master.core.access_records import TokenId, TokenKind, TokenRecord
 from croupier.master.core.records import (
     AgentRecord,
     ForgetAgent,
@@ -18,11 +19,12 @@ from croupier.master.core.records import (
     Record,
 )
 from croupier.master.etcd.client import CALL_S, EtcdClient
-from croupier.master.etcd.methods import RANGE, TXN, A, Method, Q
-from croupier.master.store.etcd import EtcdStore, find_record
+from croupier.master.etcd.operations import RANGE, TXN, A, Method, Q
+from croupier.master.store.etcd import EtcdStore, find_token
 from croupier.master.store.etcd_rows import MAX_RECORDS
 from croupier.model.errors import Conflict, CroupierError, FailedOver, InvalidRequest, Unavailable
 from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.principal import PrincipalName
 from tests.integration.etcd.conftest import Masters
 
 
@@ -294,13 +296,15 @@ async def test_stores_of_newer_releases_and_other_programs_are_refused(masters: 
         await store.load()
 
 
-async def test_a_follower_reads_one_record(masters: Masters) -> None:
+async def test_a_follower_reads_one_token(masters: Masters) -> None:
     _, store = await masters.leading()
     client = masters.client()
-    await store.commit(agents(2))
-    found = await find_record(client, masters.prefix, AgentRecord, "A1")
-    assert found == agents(2)[1]
-    assert await find_record(client, masters.prefix, AgentRecord, "A9") is None
-    await put(masters, "records/agent/A1", b"x\x9c nonsense")
+    token = TokenRecord(
+        TokenId("a1"), TokenKind.CLIENT, PrincipalName("client/a"), "00" * 32, created_ms=1
+    )
+    await store.commit([token])
+    assert await find_token(client, masters.prefix, token.token_id) == token
+    assert await find_token(client, masters.prefix, TokenId("a9")) is None
+    await put(masters, "records/token/a1", b"x\x9c nonsense")
     with pytest.raises(CroupierError):
-        await find_record(client, masters.prefix, AgentRecord, "A1")
+        await find_token(client, masters.prefix, token.token_id)

@@ -19,8 +19,6 @@ from croupier.master.config import MasterConfig, StoreChoice
 from croupier.master.etcd import operations as op
 from croupier.master.etcd import presence as presence_module
 from croupier.master.etcd.client import EtcdClient
-from croupier.master.etcd.keys import Keys
-from croupier.master.etcd.methods import REVOKE, TXN
 from croupier.master.etcd.presence import MOST_MASTERS, EtcdPresence
 from croupier.master.leadership.roster import Candidate
 from croupier.model.errors import InvalidRequest, NotLeader, Unavailable
@@ -112,7 +110,7 @@ async def test_a_deleted_key_ends_the_leadership(masters: Masters) -> None:
     await election.win()
     key = f"/{masters.prefix}/leader".encode()
     delete = pb.RequestOp(delete_range=pb.DeleteRangeRequest(key=key))
-    await masters.client().call(TXN, pb.TxnRequest(success=[delete]))
+    await masters.client().call(op.TXN, pb.TxnRequest(success=[delete]))
     await asyncio.wait_for(election.lost(), 10)
     assert not election.is_won
 
@@ -270,7 +268,7 @@ async def test_masters_know_each_other_until_they_end(masters: Masters) -> None:
     await first.round(M1)
     assert list(first.others) == [led]
     # A lease that was lost is replaced.
-    await client.call(REVOKE, pb.LeaseRevokeRequest(id=second._lease))
+    await client.call(op.REVOKE, pb.LeaseRevokeRequest(id=second._lease))
     await second.round(led)
     await first.round(M1)
     assert list(first.others) == [led]
@@ -278,15 +276,15 @@ async def test_masters_know_each_other_until_they_end(masters: Masters) -> None:
     await first.round(M1)
     assert list(first.others) == []
     await first.close()
-    held, _ = await client.get(Keys(masters.prefix).master("m1:5050"))
+    held, _ = await client.get(op.Keys(masters.prefix).master("m1:5050"))
     assert held is None
 
 
 async def test_foreign_values_are_ignored_and_their_number_is_bounded(masters: Masters) -> None:
-    client, keys = masters.client(), Keys(masters.prefix)
+    client, keys = masters.client(), op.Keys(masters.prefix)
     bad = [op.put(keys.master("bad:1"), b"\xff" * 100_000), op.put(keys.masters, M2.encode())]
     many = [op.put(keys.master(f"m{number}:1"), b"{}") for number in range(100)]
-    await client.call(TXN, pb.TxnRequest(success=[*bad, *many]))
+    await client.call(op.TXN, pb.TxnRequest(success=[*bad, *many]))
     presence = EtcdPresence(client, masters.prefix, 2.0)
     await presence.round(M1)
     assert len(presence.others) == MOST_MASTERS - 2

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from croupier.master.etcd import operations as op
 from croupier.master.etcd.client import is_sound
-from croupier.master.etcd.keys import Keys
-from croupier.master.etcd.operations import end_of
 from croupier.master.etcd.target import EtcdAccess, EtcdFlags, EtcdTarget
 from croupier.model.errors import InvalidRequest
 from croupier.net.address import Address
@@ -104,16 +103,16 @@ def test_releases_with_known_bugs_are_unsound(version: str, sound: bool) -> None
 
 
 def test_the_key_of_a_record_holds_its_kind_and_id() -> None:
-    keys = Keys("teams/x")
+    keys = op.Keys("teams/x")
     key = keys.record("task", "F/a%2Fb")
     assert keys.record_of(key) == ("task", "F/a%2Fb")
-    assert keys.records <= key < end_of(keys.records)
+    assert keys.records <= key < op.end_of(keys.records)
 
 
 def test_the_key_of_a_running_master_cannot_be_one_of_another_cluster() -> None:
-    keys = Keys("teams")
+    keys = op.Keys("teams")
     assert keys.master_of(keys.master("m1:5050")) == "m1:5050"
-    assert keys.masters <= keys.master("[::1]:5050") < end_of(keys.masters)
+    assert keys.masters <= keys.master("[::1]:5050") < op.end_of(keys.masters)
     name = keys.masters.decode().strip("/")
     with pytest.raises(InvalidRequest):
         EtcdTarget.parse(f"etcd://e1/{name}")

@@ -11,7 +11,7 @@ import pytest
 
 from croupier.etcd.v3 import etcd_pb2 as pb
 from croupier.master.etcd.client import EtcdClient
-from croupier.master.etcd.methods import RANGE
+from croupier.master.etcd.operations import RANGE
 from croupier.model.errors import CroupierError, Unavailable
 from croupier.net.address import Address
 from croupier.net.task_scope import reraise_own_cancellation

@@ -20,8 +20,6 @@ from croupier.master.core.records import MasterRecord
 from croupier.master.etcd import operations as op
 from croupier.master.etcd.client import EtcdClient
 from croupier.master.etcd.election import EtcdElection
-from croupier.master.etcd.keys import Keys
-from croupier.master.etcd.methods import RANGE, TXN
 from croupier.master.store.etcd_rows import (
     RESTORING,
     batches,
@@ -38,7 +36,7 @@ LEADER = "croupier-master-restore"
 LEASE_S = 10.0
 
 
-async def _snapshot(client: EtcdClient, keys: Keys) -> Snapshot:
+async def _snapshot(client: EtcdClient, keys: op.Keys) -> Snapshot:
     """Read all records of a store at one revision.
 
     Raises:
@@ -65,9 +63,11 @@ async def _snapshot(client: EtcdClient, keys: Keys) -> Snapshot:
     return Snapshot(master, commits, whole)
 
 
-async def _read_head(client: EtcdClient, keys: Keys) -> tuple[int, int, int]:
+async def _read_head(client: EtcdClient, keys: op.Keys) -> tuple[int, int, int]:
     """Return the revision, the number of staged parts and the number of the last commit."""
-    answer = await client.call(TXN, pb.TxnRequest(success=[op.get(keys.head), op.get(keys.schema)]))
+    answer = await client.call(
+        op.TXN, pb.TxnRequest(success=[op.get(keys.head), op.get(keys.schema)])
+    )
     head, schema = op.found(answer.responses)
     if schema is None or head is None:
         raise InvalidRequest(f"there is no store /{keys.prefix} in etcd")
@@ -86,7 +86,9 @@ async def _read_head(client: EtcdClient, keys: Keys) -> tuple[int, int, int]:
         raise _damaged(keys, f"its head ({error})") from None
 
 
-async def _read_rows(client: EtcdClient, keys: Keys, revision: int) -> dict[tuple[str, str], Row]:
+async def _read_rows(
+    client: EtcdClient, keys: op.Keys, revision: int
+) -> dict[tuple[str, str], Row]:
     rows: dict[tuple[str, str], Row] = {}
     async for kv in stored_records(client, keys, revision):
         kind, record_id = keys.record_of(kv.key)
@@ -97,7 +99,7 @@ async def _read_rows(client: EtcdClient, keys: Keys, revision: int) -> dict[tupl
     return rows
 
 
-def _damaged(keys: Keys, what: str) -> InvalidRequest:
+def _damaged(keys: op.Keys, what: str) -> InvalidRequest:
     return InvalidRequest(f"the store /{keys.prefix} in etcd is damaged: {what} cannot be read")
 
 
@@ -116,7 +118,7 @@ async def _connected(flags: StoreFlags) -> AsyncIterator[tuple[EtcdClient, str]]
 async def back_up_etcd(flags: StoreFlags) -> Snapshot:
     """Return a snapshot of the store; raises CroupierError if it cannot be read."""
     async with _connected(flags) as (client, prefix):
-        return await _snapshot(client, Keys(prefix))
+        return await _snapshot(client, op.Keys(prefix))
 
 
 async def restore_etcd(
@@ -128,7 +130,7 @@ async def restore_etcd(
         CroupierError: if a master leads, there is another store, or etcd does not answer.
     """
     async with _connected(flags) as (client, prefix):
-        keys, election = Keys(prefix), EtcdElection(client, prefix, LEADER, LEASE_S)
+        keys, election = op.Keys(prefix), EtcdElection(client, prefix, LEADER, LEASE_S)
         await _check_no_leader(client, keys)
         try:
             await election.win()
@@ -140,7 +142,7 @@ async def restore_etcd(
             await election.resign()
 
 
-async def _check_no_leader(client: EtcdClient, keys: Keys) -> None:
+async def _check_no_leader(client: EtcdClient, keys: op.Keys) -> None:
     """Raise Conflict if a master leads."""
     held, _ = await client.get(keys.leader)
     if held is not None:
@@ -150,7 +152,7 @@ async def _check_no_leader(client: EtcdClient, keys: Keys) -> None:
         )
 
 
-async def _witnesses(client: EtcdClient, keys: Keys) -> list[Witness]:
+async def _witnesses(client: EtcdClient, keys: op.Keys) -> list[Witness]:
     """Return the position of the existing store; nothing if it is damaged."""
     try:
         snapshot = await _snapshot(client, keys)
@@ -159,11 +161,11 @@ async def _witnesses(client: EtcdClient, keys: Keys) -> list[Witness]:
     return snapshot.witness(f"the store /{keys.prefix} in etcd")
 
 
-async def _check_free(client: EtcdClient, keys: Keys, *, replaces: bool) -> None:
+async def _check_free(client: EtcdClient, keys: op.Keys, *, replaces: bool) -> None:
     """Raise Conflict if there is a store, unless the operator wants to replace it."""
     schema, _ = await client.get(keys.schema)
     question = pb.RangeRequest(key=keys.records, range_end=op.end_of(keys.records), count_only=True)
-    count = (await client.call(RANGE, question)).count
+    count = (await client.call(op.RANGE, question)).count
     if schema is not None and schema.value == RESTORING:
         return
     if (schema is not None or count) and not replaces:
@@ -173,7 +175,7 @@ async def _check_free(client: EtcdClient, keys: Keys, *, replaces: bool) -> None
         )
 
 
-async def _write(client: EtcdClient, keys: Keys, token: int, content: Restored) -> None:
+async def _write(client: EtcdClient, keys: op.Keys, token: int, content: Restored) -> None:
     """Replace the store while this process leads with `token`.
 
     Raises:
@@ -195,7 +197,7 @@ async def _write(client: EtcdClient, keys: Keys, token: int, content: Restored) 
     # Each transaction may be executed twice.
     for operations in (clear, *batches(keys, list(map(encode, content.records))), finish):
         try:
-            answer = await client.call(TXN, pb.TxnRequest(compare=compare, success=operations))
+            answer = await client.call(op.TXN, pb.TxnRequest(compare=compare, success=operations))
         except InvalidRequest as error:
             raise Unavailable(f"etcd does not take the copy: {error}") from error
         if not answer.succeeded:

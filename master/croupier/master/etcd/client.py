@@ -16,7 +16,7 @@ import grpc.aio
 
 from croupier.etcd.v3 import etcd_pb2 as pb
 from croupier.master.etcd.endpoint import Endpoint, Full, Metadata, StaleLogin, Untrusted
-from croupier.master.etcd.methods import AUTHENTICATE, RANGE, STATUS, WATCH, A, Method, Q
+from croupier.master.etcd.operations import AUTHENTICATE, RANGE, STATUS, WATCH, A, Method, Q
 from croupier.master.etcd.target import EtcdAccess
 from croupier.model.clock import Clock
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, Unavailable

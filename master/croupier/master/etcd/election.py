@@ -22,8 +22,6 @@ from dataclasses import dataclass
 from croupier.etcd.v3 import etcd_pb2 as pb
 from croupier.master.etcd import operations as op
 from croupier.master.etcd.client import EtcdClient
-from croupier.master.etcd.keys import Keys
-from croupier.master.etcd.methods import GRANT, KEEP_ALIVE, REVOKE, TXN
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, InvalidRequest, NotFound, Unavailable
 from croupier.net.backoff import Backoff
@@ -78,7 +76,7 @@ class EtcdElection:
         """Become a candidate with leases of `lease_s` seconds, rounded up to whole seconds."""
         self.leader: str | None = None
         self._client = client
-        self._keys = Keys(prefix)
+        self._keys = op.Keys(prefix)
         self._address = address
         self._lease_s = math.ceil(lease_s)
         self._clock: Clock = clock or SystemClock()
@@ -180,7 +178,7 @@ class EtcdElection:
     async def _create_key(self) -> bool:
         sent_at = self._clock.now()
         grant = await self._client.call(
-            GRANT, pb.LeaseGrantRequest(ttl=self._lease_s), timeout_s=self._lease_s
+            op.GRANT, pb.LeaseGrantRequest(ttl=self._lease_s), timeout_s=self._lease_s
         )
         term = _HeldLease(grant.id, float(grant.ttl), sent_at)
         key = self._keys.leader
@@ -192,7 +190,7 @@ class EtcdElection:
         )
         won = False
         try:
-            answer = await self._client.call(TXN, question, timeout_s=PROVEN * term.lease_s)
+            answer = await self._client.call(op.TXN, question, timeout_s=PROVEN * term.lease_s)
             if answer.succeeded:
                 won, term.revision = True, answer.header.revision
             else:
@@ -257,7 +255,7 @@ class EtcdElection:
             sent_at = self._clock.now()
             try:
                 answer = await self._client.attempt(
-                    KEEP_ALIVE, pb.LeaseKeepAliveRequest(id=term.lease), timeout_s=beat
+                    op.KEEP_ALIVE, pb.LeaseKeepAliveRequest(id=term.lease), timeout_s=beat
                 )
             except NotFound:
                 return "lease_gone"
@@ -304,7 +302,7 @@ class EtcdElection:
     async def _revoke(self, lease: int) -> None:
         """Revoke the lease if etcd is reachable; otherwise it expires."""
         try:
-            await self._client.call(REVOKE, pb.LeaseRevokeRequest(id=lease), timeout_s=GOODBYE_S)
+            await self._client.call(op.REVOKE, pb.LeaseRevokeRequest(id=lease), timeout_s=GOODBYE_S)
         except NotFound:
             pass
         except CroupierError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import grpc
 import grpc.aio
 
-from croupier.master.etcd.methods import A, Method, Q
+from croupier.master.etcd.operations import A, Method, Q
 from croupier.master.etcd.target import EtcdAccess
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound, Unavailable
 from croupier.net.address import Address

@@ -16,8 +16,6 @@ from typing import Final, NoReturn
 from croupier.etcd.v3 import etcd_pb2 as pb
 from croupier.master.etcd import operations as op
 from croupier.master.etcd.client import EtcdClient
-from croupier.master.etcd.keys import Keys
-from croupier.master.etcd.methods import GRANT, KEEP_ALIVE, RANGE, REVOKE, TXN
 from croupier.master.leadership.roster import Candidate, read_candidate
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, InvalidRequest, NotFound
@@ -47,7 +45,7 @@ class EtcdPresence:
         rng: random.Random | None = None,
     ) -> None:
         """Write a key that lasts twice `lease_s`, the lease of a leader, after a master's death."""
-        self._client, self._keys = client, Keys(prefix)
+        self._client, self._keys = client, op.Keys(prefix)
         self._ttl_s, self._round_s = math.ceil(2 * lease_s), lease_s / 2
         self._clock: Clock = clock or SystemClock()
         self._rng = rng or random.Random()
@@ -87,7 +85,7 @@ class EtcdPresence:
             self._lease = 0
             # If this fails, the lease expires.
             with suppress(CroupierError):
-                await self._client.call(REVOKE, question, timeout_s=GOODBYE_S)
+                await self._client.call(op.REVOKE, question, timeout_s=GOODBYE_S)
 
     async def _go_round(self, own: Callable[[], Candidate]) -> NoReturn:
         while True:
@@ -106,7 +104,7 @@ class EtcdPresence:
         question = pb.RangeRequest(
             key=keys.masters, range_end=op.end_of(keys.masters), limit=MOST_MASTERS
         )
-        answer = await self._client.call(RANGE, question, timeout_s=self._round_s)
+        answer = await self._client.call(op.RANGE, question, timeout_s=self._round_s)
         found = (read_candidate(keys.master_of(kv.key), kv.value) for kv in answer.kvs)
         self._others = tuple(each for each in found if each is not None and each.address != own)
         self._read_at = self._clock.now()
@@ -116,11 +114,13 @@ class EtcdPresence:
         try:
             if not await self._is_alive():
                 grant = pb.LeaseGrantRequest(ttl=self._ttl_s)
-                answer = await self._client.call(GRANT, grant, timeout_s=self._round_s)
+                answer = await self._client.call(op.GRANT, grant, timeout_s=self._round_s)
                 self._lease, self._written = answer.id, b""
             if value != self._written:
                 put = op.put(self._keys.master(own.address), value, self._lease)
-                await self._client.call(TXN, pb.TxnRequest(success=[put]), timeout_s=self._round_s)
+                await self._client.call(
+                    op.TXN, pb.TxnRequest(success=[put]), timeout_s=self._round_s
+                )
                 self._written = value
         except NotFound:
             # The lease ended in between; the next round begins with another.
@@ -132,7 +132,7 @@ class EtcdPresence:
             return False
         question = pb.LeaseKeepAliveRequest(id=self._lease)
         try:
-            answer = await self._client.call(KEEP_ALIVE, question, timeout_s=self._round_s)
+            answer = await self._client.call(op.KEEP_ALIVE, question, timeout_s=self._round_s)
         except NotFound:
             return False
         return answer.ttl > 0

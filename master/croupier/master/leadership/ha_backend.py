@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from prometheus_client.registry import Collector
@@ -120,10 +121,10 @@ def _shared(config: MasterConfig, target: EtcdTarget, address: Address) -> HaBac
     # Imported here: most masters have no etcd.
     from croupier.master.etcd.client import EtcdClient
     from croupier.master.etcd.election import EtcdElection
-    from croupier.master.etcd.keys import Keys
+    from croupier.master.etcd.operations import Keys
     from croupier.master.etcd.presence import EtcdPresence
     from croupier.master.etcd.upkeep import ETCD, EtcdRenewal, probe_on
-    from croupier.master.store.etcd import EtcdStore, find_record
+    from croupier.master.store.etcd import EtcdStore, find_token
 
     client = EtcdClient(target.endpoints, config.etcd.read())
     renewal = EtcdRenewal(client, config.etcd)
@@ -144,8 +145,5 @@ def _shared(config: MasterConfig, target: EtcdTarget, address: Address) -> HaBac
 
     collectors = [FamilyCollector(ETCD, lambda: client)]
     watched = renewal if config.etcd.paths else None
-
-    async def find_token(token_id: TokenId) -> TokenRecord | None:
-        return await find_record(client, target.prefix, TokenRecord, token_id)
-
-    return HaBackend(election, open_store, close, True, collectors, presence, watched, find_token)
+    find = partial(find_token, client, target.prefix)
+    return HaBackend(election, open_store, close, True, collectors, presence, watched, find)

@@ -22,14 +22,13 @@ import json
 import zlib
 from collections.abc import Sequence
 from itertools import count
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 from croupier.etcd.v3 import etcd_pb2 as pb
+from croupier.master.core.access_records import TokenId, TokenRecord
 from croupier.master.core.records import Record, Registry
 from croupier.master.etcd import operations as op
 from croupier.master.etcd.client import EtcdClient
-from croupier.master.etcd.keys import Keys
-from croupier.master.etcd.methods import TXN
 from croupier.master.store.etcd_rows import (
     RESTORING,
     batches,
@@ -51,28 +50,24 @@ from croupier.master.store.rows import (
     decode,
     key_of,
     sealed,
-    tag_of,
 )
 from croupier.model.errors import Conflict, FailedOver, InvalidRequest, Unavailable
 from croupier.process.logging import get_logger
 
 COMMIT_S: Final = 10.0
 NAMED: Final = 3
-RecordT = TypeVar("RecordT", bound=Record)
 
 _log = get_logger("croupier.master.store")
 
 
-async def find_record(
-    client: EtcdClient, prefix: str, kind: type[RecordT], record_id: str
-) -> RecordT | None:
-    """Return one record of the store of a leader, which may change meanwhile; None if it is absent.
+async def find_token(client: EtcdClient, prefix: str, token_id: TokenId) -> TokenRecord | None:
+    """Return a token in the store of a leader, which may change meanwhile; None if it is absent.
 
     Raises:
         CroupierError: if it cannot be read.
     """
-    keys = Keys(prefix)
-    found, _ = await client.get(keys.record(tag_of(kind), record_id))
+    keys = op.Keys(prefix)
+    found, _ = await client.get(keys.record("token", token_id))
     if found is None:
         return None
     try:
@@ -80,7 +75,7 @@ async def find_record(
         record = decode(row.kind, row.body or b"")
     except (Damaged, zlib.error) as error:
         raise Unavailable(f"the record cannot be read: {error}") from None
-    assert isinstance(record, kind)
+    assert isinstance(record, TokenRecord)
     return record
 
 
@@ -111,7 +106,7 @@ class EtcdStore(Store):
     def __init__(self, client: EtcdClient, prefix: str, fence: Fence) -> None:
         """Prepare; `load` reads the store."""
         self._client, self._fence = client, fence
-        self._keys = Keys(prefix)
+        self._keys = op.Keys(prefix)
         self._marks = count(1)
         self._head = 0
         self._rows = Rows()
@@ -168,7 +163,7 @@ class EtcdStore(Store):
             compare=[op.created_at(keys.leader, self._fence.token)],
             success=[op.get(keys.head), op.get(keys.schema)],
         )
-        answer = await self._client.call(TXN, question, COMMIT_S)
+        answer = await self._client.call(op.TXN, question, COMMIT_S)
         if not answer.succeeded:
             raise self._failed_over()
         head, schema = op.found(answer.responses)
@@ -276,7 +271,7 @@ class EtcdStore(Store):
         if not self._fence.is_won:
             raise Unavailable("leadership was lost before the commit")
         try:
-            answer = await self._client.call(TXN, question, COMMIT_S, lambda: self._fence.is_won)
+            answer = await self._client.call(op.TXN, question, COMMIT_S, lambda: self._fence.is_won)
         except InvalidRequest as error:
             raise Unavailable(f"etcd does not take the commit: {error}") from error
         if answer.succeeded:

@@ -13,8 +13,6 @@ from croupier.etcd.v3 import etcd_pb2 as pb
 from croupier.master.etcd import operations as op
 from croupier.master.etcd.client import EtcdClient
 from croupier.master.etcd.endpoint import TooLarge
-from croupier.master.etcd.keys import Keys
-from croupier.master.etcd.methods import RANGE
 from croupier.master.store.rows import (
     PREFIX,
     Damaged,
@@ -45,7 +43,7 @@ RESTORING: Final = b"restoring"
 
 
 async def stored_records(
-    client: EtcdClient, keys: Keys, revision: int = 0
+    client: EtcdClient, keys: op.Keys, revision: int = 0
 ) -> AsyncIterator[pb.KeyValue]:
     """Yield all records at a revision, page by page; 0 is the present one.
 
@@ -58,7 +56,7 @@ async def stored_records(
     while more:
         question = pb.RangeRequest(key=start, range_end=end, limit=page, revision=revision)
         try:
-            answer = await client.call(RANGE, question)
+            answer = await client.call(op.RANGE, question)
         except TooLarge as error:
             if page == 1:
                 raise InvalidRequest(str(error)) from error
@@ -72,7 +70,7 @@ async def stored_records(
             start = kv.key + b"\0"
 
 
-async def staged_rows(client: EtcdClient, keys: Keys, parts: int, revision: int) -> list[Row]:
+async def staged_rows(client: EtcdClient, keys: op.Keys, parts: int, revision: int) -> list[Row]:
     """Return the rows of a commit that is staged in `parts` parts.
 
     Raises:
@@ -80,7 +78,9 @@ async def staged_rows(client: EtcdClient, keys: Keys, parts: int, revision: int)
     """
     data = b""
     for number in range(1, parts + 1):
-        answer = await client.call(RANGE, pb.RangeRequest(key=keys.part(number), revision=revision))
+        answer = await client.call(
+            op.RANGE, pb.RangeRequest(key=keys.part(number), revision=revision)
+        )
         data += b"".join(kv.value for kv in answer.kvs)
     try:
         return rows_of(data) if parts else []
@@ -97,7 +97,7 @@ def parse_head(head: pb.KeyValue) -> tuple[int, int]:
         raise Damaged(str(error)) from error
 
 
-def row_of(keys: Keys, kv: pb.KeyValue) -> Row:
+def row_of(keys: op.Keys, kv: pb.KeyValue) -> Row:
     """Return the row that is stored as `kv`, converted if an older release wrote it.
 
     Raises:
@@ -117,7 +117,7 @@ def is_old(kv: pb.KeyValue) -> bool:
     return kv.value[PREFIX : PREFIX + 1] not in (PLAIN, PACKED)
 
 
-def batches(keys: Keys, rows: Sequence[Row]) -> list[list[pb.RequestOp]]:
+def batches(keys: op.Keys, rows: Sequence[Row]) -> list[list[pb.RequestOp]]:
     """Return the operations that write `rows`, by transaction; raises Unavailable if too large."""
     found: list[list[pb.RequestOp]] = []
     room = 0
@@ -135,7 +135,7 @@ def batches(keys: Keys, rows: Sequence[Row]) -> list[list[pb.RequestOp]]:
     return found
 
 
-def _operation(keys: Keys, row: Row) -> tuple[pb.RequestOp, int]:
+def _operation(keys: op.Keys, row: Row) -> tuple[pb.RequestOp, int]:
     key = keys.record(row.kind, row.id)
     if row.body is None:
         return op.delete(key), len(key)

@@ -151,11 +151,6 @@ def key_of(record: r.Record) -> tuple[str, str]:
     return stored.tag, _id_of(stored, record)
 
 
-def tag_of(record: type) -> str:
-    """Return the kind of rows that hold records of a class."""
-    return _KIND_OF[record].tag
-
-
 def _id_of(stored: Stored, record: r.Record) -> str:
     return _joined(str(getattr(record, name)) for name in stored.id) or stored.tag
 
