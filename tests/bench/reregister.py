@@ -5,8 +5,9 @@
 Agents are connections from two other processes that run no tasks (`tests.harness.light_agents`).
 They back off as real agents do. The master is killed with SIGKILL and restarted after a second on
 the same SQLite file. Times count from its restart. The agents and the framework share the machine
-with the master, so the CPU of each is printed: what the master alone would need is its own CPU. The
-lag of its loop is that of a timer every 50 ms; on a busy machine it includes waits for a CPU.
+with the master, so the CPU of each is printed: what the master alone would need is its own CPU. Then
+all are idle for 30 s but for heartbeats. The lag of the master's loop is that of a timer every 50
+ms; on a busy machine it includes waits for a CPU.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ UNIT = Resources.parse("cpus:1;mem:1GB")
 DOWN_S = 1.0
 # Time for the last acknowledgements.
 SETTLE_S = 3.0
+# Two heartbeats of each agent.
+IDLE_S = 30.0
 PATIENCE_S = 300.0
 PARTS = (50, 90, 99, 100)
 
@@ -170,6 +173,11 @@ class Bench:
             await eventually(lambda: back[-1] > began, PATIENCE_S, "the framework subscribes")
             await self._tasks_known()
             print(f"framework subscribed again after {self.filler.subscribed_at[-1] - began:.2f} s")
+        await asyncio.sleep(SETTLE_S)
+        used_s = _cpu_s(self.master.pid)
+        await asyncio.sleep(IDLE_S)
+        idle = (_cpu_s(self.master.pid) - used_s) / IDLE_S
+        print(f"idle, with heartbeats of {self.agents} agents, it uses {idle:.1%} of a core")
         rss_mb = _rss_mb(self.master.pid)
         print(f"the master has used {_cpu_s(self.master.pid):.2f} s of CPU, and {rss_mb} MB")
         print(f"late turns of its loop, by at most (s): {self._lags()}")

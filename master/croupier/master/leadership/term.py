@@ -196,8 +196,11 @@ async def begin_term(
     recorder = _open_log(config, registry, record.master_id, clock, now)
     settings, allocator = config.settings(), config.allocator()
     try:
-        state = recover_state(registry, record.master_id, settings, allocator, now)
-    except Exception:
+        # Tens of thousands of records take tenths of a second.
+        state = await asyncio.to_thread(
+            recover_state, registry, record.master_id, settings, allocator, now
+        )
+    except BaseException:
         # The event log must hold the registry that broke the core.
         if recorder is not None:
             await asyncio.to_thread(recorder.close)
