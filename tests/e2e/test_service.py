@@ -22,7 +22,7 @@ from croupier.apps.service.commands import view_of
 from croupier.apps.service.state_dir import StateDir
 from croupier.cli.connection import run as ask
 from croupier.cli.flags import Target
-from croupier.ctl.lists import TASKS, all_of
+from croupier.ctl.lists import all_of
 from croupier.model.errors import Unavailable
 from tests.harness.cluster import processes_with, real_cluster
 from tests.harness.eventually import eventually
@@ -120,7 +120,7 @@ class Web:
     def tasks(self) -> set[str]:
         """Return the tasks that run, as the master knows."""
         try:
-            listed = ask(Target.parse(self.local.master), lambda master: all_of(master, TASKS))
+            listed = ask(Target.parse(self.local.master), lambda master: all_of(master, "tasks"))
         except Unavailable:  # while it starts again
             return set()
         return {

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from textwrap import indent
 from typing import Any, Final, Literal, TypeVar
 
@@ -20,6 +19,7 @@ from croupier.cli.connection import (
     Master,
     Refused,
     answers,
+    first_answer,
     may_view,
     messages,
     restricted,
@@ -34,7 +34,6 @@ from croupier.model.ids import check_id, short_id
 from croupier.v1 import operator_pb2 as pb
 
 T = TypeVar("T")
-Pages = AsyncIterator[list[View]]
 # Of the text that a master searches for.
 MAX_TEXT: Final = 500
 # Objects of one name that an error lists.
@@ -43,37 +42,20 @@ MAX_CANDIDATES: Final = 10
 MAX_ALIKE: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class ListKind:
-    """A kind of object that the master lists, such as `agents`."""
-
-    name: str
-    table: Table
-
-
-AGENTS = ListKind("agents", agent.AGENTS)
-FRAMEWORKS = ListKind("frameworks", framework.FRAMEWORKS)
-OFFERS = ListKind("offers", task.OFFERS)
-ROLES = ListKind("roles", role.ROLES)
-TASKS = ListKind("tasks", task.TASKS)
-KINDS = {kind.name: kind for kind in (AGENTS, FRAMEWORKS, OFFERS, ROLES, TASKS)}
+# The kinds of objects that the master lists.
+TABLES: Final = {
+    "agents": agent.AGENTS,
+    "frameworks": framework.FRAMEWORKS,
+    "offers": task.OFFERS,
+    "roles": role.ROLES,
+    "tasks": task.TASKS,
+}
 
 
-async def pages(master: Master, kind: ListKind, **fields: Any) -> Pages:
-    """Yield every page of a list; raises as `paging.messages`."""
-    async for page in messages(master, kind.name, **fields):
-        yield [as_object(each) for each in page]
-
-
-async def rows(master: Master, kind: ListKind, **fields: Any) -> Pages:
-    """Yield every page of a list with the ages of its objects (`age_s`), for a table.
-
-    Raises:
-        CroupierError: as for `messages`.
-    """
-    async for page in answers(master, kind.name, **fields):
-        now_ms = getattr(page, "now_ms", 0)
-        yield [with_age(as_object(each), now_ms) for each in getattr(page, kind.name)]
+def aged(answer: Any, kind: str) -> list[View]:
+    """Return the objects of one answer with their ages (`age_s`), for a table."""
+    now_ms = getattr(answer, "now_ms", 0)
+    return [with_age(as_object(each), now_ms) for each in getattr(answer, kind)]
 
 
 def with_age(view: View, now_ms: int) -> View:
@@ -87,24 +69,18 @@ def age_s(since_ms: int | None, now_ms: int) -> float | None:
     return max(0, now_ms - since_ms) / 1000 if since_ms and now_ms else None
 
 
-async def all_of(master: Master, kind: ListKind, **fields: Any) -> list[View]:
-    """Return the objects of all pages of a list.
-
-    Raises:
-        CroupierError: as for `pages`.
-    """
-    return [view async for page in pages(master, kind, **fields) for view in page]
+async def all_of(master: Master, kind: str, **fields: Any) -> list[View]:
+    """Return the objects of all pages of a list; raises as `messages`."""
+    return [as_object(each) async for each in messages(master, kind, **fields)]
 
 
-async def first_page(master: Master, kind: ListKind, size: int, **fields: Any) -> list[View]:
+async def first_page(master: Master, kind: str, size: int, **fields: Any) -> list[View]:
     """Return the first `size` objects of a list with their ages; 0: a whole page of them.
 
     Raises:
         CroupierError: as for `messages`.
     """
-    async for page in rows(master, kind, page_size=size, **fields):
-        return page
-    return []
+    return aged(await first_answer(master, kind, page_size=size, **fields), kind)
 
 
 async def find_framework(master: Master, named: str) -> View:
@@ -114,7 +90,7 @@ async def find_framework(master: Master, named: str) -> View:
         NotFound: if there is none.
         Conflict: if several have that name.
     """
-    known = await all_of(master, FRAMEWORKS, text=named[:MAX_TEXT])
+    known = await all_of(master, "frameworks", text=named[:MAX_TEXT])
     found = _named(known, named, lambda each: (each["framework_id"], each["name"]))
     if not found:
         hint = _alike(known, named)
@@ -155,8 +131,7 @@ async def find_agent(master: Master, named: str) -> View:
         NotFound: if there is none.
         Conflict: if several have that hostname.
     """
-    fields = {"text": named[:MAX_TEXT]}
-    known = [each async for page in messages(master, "agents", **fields) for each in page]
+    known = [each async for each in messages(master, "agents", text=named[:MAX_TEXT])]
     found = _named(known, named, lambda each: (each.agent.agent_id, each.agent.hostname))
     if not found:
         raise NotFound(f"no agent has the id or hostname {named!r}; croupier agents lists them")
@@ -195,7 +170,7 @@ def _named(known: Sequence[T], named: str, ids: Callable[[T], tuple[str, str]]) 
 
 def print_list(
     target: Target,
-    kind: ListKind,
+    kind: str,
     table: Table | None = None,
     *,
     as_json: bool,
@@ -213,19 +188,29 @@ def print_list(
         NotFound: if the master knows neither such a framework nor a task of it.
         Conflict: if several frameworks have that name.
     """
-    shown = table or kind.table
+    shown = table or TABLES[kind]
     if any(value for name, value in fields.items() if name != "with_commands"):
-        shown = Table(shown.columns, f"no {kind.name} pass these filters")
+        shown = Table(shown.columns, f"no {kind} pass these filters")
 
     async def printed(master: Master) -> None:
         if framework:
             fields["framework_id"] = await id_of(master, "framework", framework)
-        found = (pages if as_json else rows)(master, kind, **fields)
-        if await _print_pages(found, shown, keep, as_json=as_json, wide=wide):
+        is_empty = True
+        async for page in answers(master, kind, **fields):
+            objects = map(as_object, getattr(page, kind)) if as_json else aged(page, kind)
+            views = [view for view in objects if keep(view)]
+            if views and as_json:
+                items = ",\n".join(indent(json.dumps(view, indent=2), "  ") for view in views)
+                sys.stdout.write(("[\n" if is_empty else ",\n") + items)
+            elif views:
+                print_table(shown, views, sys.stdout, with_titles=is_empty, wide=wide)
+            is_empty = is_empty and not views
+        if not is_empty:
+            sys.stdout.write("\n]\n" if as_json else "")
             return
         if framework:
             await find_framework(master, fields["framework_id"])
-        every = ALL_AGENTS if kind is AGENTS else EVERY_ROLE
+        every = ALL_AGENTS if kind == "agents" else EVERY_ROLE
         if as_json:
             print("[]")
         else:
@@ -239,21 +224,3 @@ def print_list(
             raise InvalidRequest(str(error)) from None
 
     run(target, checked)
-
-
-async def _print_pages(
-    found: Pages, table: Table, keep: Callable[[View], bool], *, as_json: bool, wide: bool
-) -> bool:
-    """Print the views of all pages that pass `keep`; return whether there are any."""
-    is_empty = True
-    async for page in found:
-        views = [view for view in page if keep(view)]
-        if views and as_json:
-            items = ",\n".join(indent(json.dumps(view, indent=2), "  ") for view in views)
-            sys.stdout.write(("[\n" if is_empty else ",\n") + items)
-        elif views:
-            print_table(table, views, sys.stdout, with_titles=is_empty, wide=wide)
-        is_empty = is_empty and not views
-    if as_json and not is_empty:
-        print("\n]")
-    return not is_empty

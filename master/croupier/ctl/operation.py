@@ -127,19 +127,12 @@ async def agent_use(master: Master, named: str) -> AgentUse:
 
 async def _affected(master: Master, **fields: Any) -> tuple[list[View], Affected]:
     """Return the live tasks of a list, and what ends with them."""
-    tasks = [
-        each async for page in messages(master, "tasks", **fields) for each in filter(is_live, page)
-    ]
+    tasks = [each async for each in messages(master, "tasks", **fields) if is_live(each)]
     names = {
         each.framework.framework_id: each.framework.name
-        async for page in messages(master, "frameworks")
-        for each in page
+        async for each in messages(master, "frameworks")
     }
-    hosts = {
-        each.agent.agent_id: each.agent.hostname
-        async for page in messages(master, "agents")
-        for each in page
-    }
+    hosts = {each.agent.agent_id: each.agent.hostname async for each in messages(master, "agents")}
     return [as_object(affected_task(each)) for each in tasks], affected(tasks, names, hosts)
 
 

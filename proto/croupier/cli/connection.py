@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any, Final, TypeVar
 
@@ -233,10 +233,11 @@ async def answers(master: Master, kind: str, **fields: Any) -> AsyncGenerator[An
         request.page_token = page.next_page_token
 
 
-async def messages(master: Master, kind: str, **fields: Any) -> AsyncIterator[Sequence[Any]]:
-    """Yield every page of a list, in protobuf; raises as `answers`."""
+async def messages(master: Master, kind: str, **fields: Any) -> AsyncIterator[Any]:
+    """Yield every object of a list, in protobuf; raises as `answers`."""
     async for page in answers(master, kind, **fields):
-        yield getattr(page, kind)
+        for each in getattr(page, kind):
+            yield each
 
 
 async def first_answer(master: Master, kind: str, **fields: Any) -> Any:

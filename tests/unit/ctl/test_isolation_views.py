@@ -8,8 +8,7 @@ from croupier.api.objects import as_object
 from croupier.cli.table import lines_of
 from croupier.cli.terminal import View
 from croupier.ctl.commands.doctor import isolation_findings
-from croupier.ctl.lists import AGENTS
-from croupier.ctl.views.agent import agent_lines
+from croupier.ctl.views.agent import AGENTS, agent_lines
 from croupier.ctl.views.isolation import levels_text
 from croupier.ctl.views.task import task_lines
 from croupier.model.isolation import Isolation, Limits, Usage
@@ -152,4 +151,4 @@ def test_the_isolation_of_an_agent_that_a_new_leader_waits_for_is_unknown() -> N
     lines = list(agent_lines(view))
     assert "  isolation: unknown until it is connected" in lines
     assert not any("tasks without a user" in line for line in lines)
-    assert "none" not in "".join(lines_of(AGENTS.table, [view], None))
+    assert "none" not in "".join(lines_of(AGENTS, [view], None))

@@ -124,8 +124,7 @@ class Addresses:
         async with connected(self._target) as master:
             listed = {
                 each.agent.agent_id: each.agent.http_address
-                async for page in messages(master, "agents")
-                for each in page
+                async for each in messages(master, "agents")
             }
         self._gone = set(self._known) - set(listed)
         for agent_id in set(self._known) & set(listed):

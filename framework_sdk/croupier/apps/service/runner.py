@@ -157,8 +157,7 @@ class ControllerRun:
                 async with connected(self._target) as master:
                     return [
                         each
-                        async for page in messages(master, "frameworks")
-                        for each in page
+                        async for each in messages(master, "frameworks")
                         if each.framework.name == framework_name(name)
                         and (_is_connected(each) or each.tasks)
                     ]

@@ -190,7 +190,7 @@ class Follower:
         """Print changes; return the exit code if the drain is over."""
         wanted = self._agent["agent_id"]
         listed = messages(master, "agents")
-        found = [each async for page in listed for each in page if each.agent.agent_id == wanted]
+        found = [each async for each in listed if each.agent.agent_id == wanted]
         self._is_cut_off = False
         if not found:
             self._print(f"{name_of(self._agent)} has left the cluster permanently")

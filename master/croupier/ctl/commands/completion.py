@@ -21,7 +21,7 @@ from croupier.cli.flags import CONNECTION_FLAGS, LOCAL, MasterFlag, Target
 from croupier.cli.terminal import View
 from croupier.ctl.app import app, load_commands
 from croupier.ctl.completion_scripts import script
-from croupier.ctl.lists import AGENTS, FRAMEWORKS, ROLES, TASKS, ListKind, first_page
+from croupier.ctl.lists import first_page
 from croupier.ctl.views.task import is_live
 from croupier.model.errors import CroupierError
 from croupier.model.task import TaskState
@@ -52,12 +52,12 @@ TIMEOUT_S: Final = 1.5
 MOST: Final = 100
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._/@+:-]+")
 
-# The list, the key of its id, and what is shown beside it.
-KINDS: Final[dict[str, tuple[ListKind, str, Callable[[View], str]]]] = {
-    "agents": (AGENTS, "agent_id", lambda view: str(view["hostname"])),
-    "frameworks": (FRAMEWORKS, "framework_id", lambda view: str(view["name"])),
-    "tasks": (TASKS, "task_id", lambda view: f"{view['state']} {view['name']}"),
-    "roles": (ROLES, "role", lambda _: ""),
+# For each list the key of its ids, and what is shown beside them.
+KINDS: Final[dict[str, tuple[str, Callable[[View], str]]]] = {
+    "agents": ("agent_id", lambda view: str(view["hostname"])),
+    "frameworks": ("framework_id", lambda view: str(view["name"])),
+    "tasks": ("task_id", lambda view: f"{view['state']} {view['name']}"),
+    "roles": ("role", lambda _: ""),
 }
 
 
@@ -170,9 +170,9 @@ def id_lines(target: Target, kind: str, prefix: str) -> list[str]:
 
 
 async def _asked(target: Target, kind: str, prefix: str) -> list[str]:
-    listed, key, describe = KINDS[kind]
+    key, describe = KINDS[kind]
     async with asyncio.timeout(TIMEOUT_S), connected(target) as master:
-        found = await first_page(master, listed, MOST, text=prefix)
+        found = await first_page(master, kind, MOST, text=prefix)
     return [
         f"{each[key]}\t{re.sub(r'[^A-Za-z0-9._ -]', '', describe(each))}".rstrip()
         for each in sorted(found, key=lambda each: "state" in each and not is_live(each))

@@ -11,12 +11,21 @@ from dataclasses import asdict
 from typing import Final
 
 from croupier.api.objects import as_object
-from croupier.cli.connection import Master, connected, messages
+from croupier.cli.connection import Master, connected
 from croupier.cli.flags import LOCAL, JsonListFlag, MasterFlag, Target
 from croupier.cli.terminal import View, many, named, print_lines
 from croupier.ctl.app import app
-from croupier.ctl.doctor import Finding, fail, ok, warn
-from croupier.ctl.doctor.masters import DAY_S, SOON_S, credential_findings, master_findings
+from croupier.ctl.doctor import (
+    DAY_S,
+    SOON_S,
+    Finding,
+    credential_findings,
+    fail,
+    master_findings,
+    ok,
+    warn,
+)
+from croupier.ctl.lists import all_of
 from croupier.model.access import AGENT_USER
 from croupier.model.durations import duration_text
 from croupier.model.errors import CroupierError, InvalidRequest, Unavailable
@@ -158,7 +167,7 @@ def _who_findings(answer: pb.WhoAmIResponse, now_s: float) -> Iterator[Finding]:
 
 
 async def _agent_findings(master: Master) -> list[Finding]:
-    agents = [as_object(each) async for page in messages(master, "agents") for each in page]
+    agents = await all_of(master, "agents")
     states = Counter("stopped" if _is_stopped(each) else each["state"] for each in agents)
     named = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
     missing = states.total() - states["connected"] - states["gone"] - states["stopped"]

@@ -9,7 +9,7 @@ from cyclopts import Parameter, Token
 
 from croupier.cli.flags import LOCAL, JsonListFlag, MasterFlag, WideFlag
 from croupier.ctl.app import SUMMARIES, app
-from croupier.ctl.lists import AGENTS, KINDS, TASKS, print_list
+from croupier.ctl.lists import print_list
 from croupier.ctl.views.task import TASKS_WITH_COMMANDS
 from croupier.model.durations import parse_duration
 from croupier.model.errors import InvalidRequest
@@ -44,7 +44,7 @@ def agents(
             draining, drained, deactivated, unhealthy.
         text: Only agents with this text in their id or hostname.
     """
-    print_list(master, AGENTS, as_json=as_json, wide=wide, states=state, text=text)
+    print_list(master, "agents", as_json=as_json, wide=wide, states=state, text=text)
 
 
 def _add(name: str) -> None:
@@ -56,7 +56,7 @@ def _add(name: str) -> None:
         as_json: JsonListFlag = False,
         wide: WideFlag = False,
     ) -> None:
-        print_list(master, KINDS[name], as_json=as_json, wide=wide, text=text)
+        print_list(master, name, as_json=as_json, wide=wide, text=text)
 
 
 for _name in ("frameworks", "offers", "roles"):
@@ -96,8 +96,8 @@ def tasks(
     """
     print_list(
         master,
-        TASKS,
-        TASKS_WITH_COMMANDS if commands else TASKS.table,
+        "tasks",
+        TASKS_WITH_COMMANDS if commands else None,
         framework=framework,
         as_json=as_json,
         wide=wide,

@@ -31,7 +31,7 @@ from croupier.cli.flags import (
 from croupier.cli.table import Table, print_table
 from croupier.cli.terminal import View
 from croupier.ctl.app import family
-from croupier.ctl.lists import ROLES, all_of, print_list
+from croupier.ctl.lists import all_of, print_list
 from croupier.ctl.operation import UNCHANGED, ask, print_result
 from croupier.ctl.views.role import (
     QUOTAS,
@@ -61,7 +61,7 @@ quota = family("quota", "Both apply to the role with all roles below it.")
 @weights.default
 def weights_list(*, master: MasterFlag = LOCAL, as_json: JsonListFlag = False) -> None:
     """List the weights of all roles."""
-    print_list(master, ROLES, WEIGHTS, as_json=as_json)
+    print_list(master, "roles", WEIGHTS, as_json=as_json)
 
 
 @weights.command(name="get")
@@ -107,7 +107,7 @@ def weights_remove(role: RoleName, /, *, change: Change = CHANGE) -> None:
 @quota.default
 def quota_list(*, master: MasterFlag = LOCAL, as_json: JsonListFlag = False) -> None:
     """List the roles that have a guarantee, a limit or a preemption setting."""
-    print_list(master, ROLES, QUOTAS, as_json=as_json, keep=has_quota)
+    print_list(master, "roles", QUOTAS, as_json=as_json, keep=has_quota)
 
 
 @quota.command(name="get")
@@ -155,7 +155,7 @@ def quota_remove(role: RoleName, /, *, change: Change = CHANGE) -> None:
 def _show_role(target: Target, role: str, table: Table, *, as_json: bool) -> None:
     """Print one role. A role without settings and frameworks has the defaults."""
     check_role(role)
-    known = run(target, lambda master: all_of(master, ROLES))
+    known = run(target, lambda master: all_of(master, "roles"))
     default = as_object(pb.RoleView(role=role, settings=settings_to_wire(RoleSettings())))
     found = next((view for view in known if view["role"] == role), default)
     if as_json:

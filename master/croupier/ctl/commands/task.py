@@ -26,11 +26,6 @@ from croupier.cli.table import terminal_width
 from croupier.cli.terminal import View, named, print_lines
 from croupier.ctl.app import app, family
 from croupier.ctl.lists import (
-    AGENTS,
-    FRAMEWORKS,
-    ROLES,
-    TASKS,
-    ListKind,
     all_of,
     find_agent,
     find_framework,
@@ -65,8 +60,8 @@ def describe_agent(
 
     async def fetch(leader: Master) -> View:
         agent_id = (await find_agent(leader, name))["agent_id"]
-        agent = await _row(leader, AGENTS, "agent_id", agent_id)
-        tasks = await first_page(leader, TASKS, MOST_ITEMS, agent=agent_id, states=_LIVE)
+        agent = await _row(leader, "agents", "agent_id", agent_id)
+        tasks = await first_page(leader, "tasks", MOST_ITEMS, agent=agent_id, states=_LIVE)
         events = await recent_events(leader, lambda each: each.agent_id == agent_id)
         return {"agent": agent, "tasks": tasks, "events": events}
 
@@ -82,10 +77,12 @@ def describe_framework(
 
     async def fetch(leader: Master) -> View:
         framework_id = (await find_framework(leader, name))["framework_id"]
-        framework = await _row(leader, FRAMEWORKS, "framework_id", framework_id)
+        framework = await _row(leader, "frameworks", "framework_id", framework_id)
         request = pb.ExplainRequest(framework_id=framework_id)
         why = as_object(await leader.ask(leader.service.Explain, request))
-        tasks = await first_page(leader, TASKS, MOST_ITEMS, framework_id=framework_id, states=_LIVE)
+        tasks = await first_page(
+            leader, "tasks", MOST_ITEMS, framework_id=framework_id, states=_LIVE
+        )
         events = await recent_events(leader, lambda each: each.framework_id == framework_id)
         return {"framework": framework, "why": why, "tasks": tasks, "events": events}
 
@@ -100,18 +97,18 @@ def describe_role(
     """Show the details of a role: share, guarantee, limit, frameworks, tasks, recent events."""
 
     async def fetch(leader: Master) -> View:
-        found = [each for each in await all_of(leader, ROLES, text=name) if each["role"] == name]
+        found = [each for each in await all_of(leader, "roles", text=name) if each["role"] == name]
         if not found:
             raise NotFound(
                 f"no role {name!r} has frameworks or settings; croupier roles lists those that have"
             )
         below = [
             each
-            for each in await all_of(leader, FRAMEWORKS, text=name)
+            for each in await all_of(leader, "frameworks", text=name)
             if any(is_within(own, name) for own in each["roles"])
         ]
         below.sort(key=lambda each: (-each["share_ppm"], each["framework_id"]))
-        tasks = await first_page(leader, TASKS, MOST_ITEMS, role=name, states=_LIVE)
+        tasks = await first_page(leader, "tasks", MOST_ITEMS, role=name, states=_LIVE)
         events = await recent_events(leader, lambda each: is_within(each.role, name))
         return {
             "role": found[0],
@@ -184,7 +181,7 @@ async def recent_events(master: Master, is_about: Callable[[pb.ClusterEvent], bo
     return found
 
 
-async def _row(master: Master, kind: ListKind, key: str, named: str) -> View:
+async def _row(master: Master, kind: str, key: str, named: str) -> View:
     """Return an object of a list with its age.
 
     Raises:
@@ -194,7 +191,7 @@ async def _row(master: Master, kind: ListKind, key: str, named: str) -> View:
     for each in found:
         if each[key] == named:
             return each
-    raise NotFound(f"{named} is no longer there; croupier {kind.name} lists the present ones")
+    raise NotFound(f"{named} is no longer there; croupier {kind} lists the present ones")
 
 
 def _public(view: View) -> View:
@@ -212,7 +209,7 @@ def _without_age(each: Any) -> Any:
 
 async def _find_task(master: Master, task_id: str, framework_id: str) -> View:
     found = await all_of(
-        master, TASKS, framework_id=framework_id, task_id=task_id, with_commands=True
+        master, "tasks", framework_id=framework_id, task_id=task_id, with_commands=True
     )
     if not found:
         within = f" of framework {framework_id}" if framework_id else ""

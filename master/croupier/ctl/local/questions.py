@@ -5,7 +5,7 @@ from __future__ import annotations
 from croupier.cli.connection import connected
 from croupier.cli.flags import Target
 from croupier.cli.terminal import View
-from croupier.ctl.lists import AGENTS, all_of
+from croupier.ctl.lists import all_of
 from croupier.ctl.views.isolation import default_user_text, levels_text
 from croupier.model.errors import CroupierError, Unavailable
 from croupier.model.token import BearerToken
@@ -37,7 +37,7 @@ async def connected_agents(target: Target) -> dict[str, str]:
     """
     try:
         async with connected(target) as master:
-            known = await all_of(master, AGENTS)
+            known = await all_of(master, "agents")
     except CroupierError:
         return {}
     return {

@@ -13,7 +13,7 @@ from typing import Any, Final
 from croupier.api.objects import as_object
 from croupier.cli.connection import ALL_AGENTS, EVERY_ROLE, TOTALS, Master, first_answer, may_view
 from croupier.cli.terminal import View
-from croupier.ctl.lists import AGENTS, FRAMEWORKS, ROLES, ListKind, age_s, with_age
+from croupier.ctl.lists import age_s, aged
 from croupier.model.access import Object
 from croupier.v1 import operator_pb2 as pb
 
@@ -66,9 +66,9 @@ async def take_snapshot(master: Master) -> Snapshot:
         CroupierError: if it cannot be reached, or refuses.
     """
     answer = await master.ask(master.service.GetMaster, pb.GetMasterRequest())
-    roles, _ = await _page(master, ROLES)
-    frameworks, now_ms = await _page(master, FRAMEWORKS)
-    agents, _ = await _page(master, AGENTS, states=TROUBLED, page_size=MOST_AGENTS)
+    roles, _ = await _page(master, "roles")
+    frameworks, now_ms = await _page(master, "frameworks")
+    agents, _ = await _page(master, "agents", states=TROUBLED, page_size=MOST_AGENTS)
     overview = await master.ask(master.service.GetOverview, pb.GetOverviewRequest())
     view, address = as_object(answer), str(master.address)
     empty = {
@@ -89,8 +89,6 @@ def failures_page(overview: pb.GetOverviewResponse, now_ms: int) -> Page:
     return Page(aged, overview.failed <= len(aged))
 
 
-async def _page(master: Master, kind: ListKind, **fields: Any) -> tuple[Page, int]:
-    answer = await first_answer(master, kind.name, **fields)
-    now_ms = getattr(answer, "now_ms", 0)
-    views = [with_age(as_object(each), now_ms) for each in getattr(answer, kind.name)]
-    return Page(views, not answer.next_page_token), now_ms
+async def _page(master: Master, kind: str, **fields: Any) -> tuple[Page, int]:
+    answer = await first_answer(master, kind, **fields)
+    return Page(aged(answer, kind), not answer.next_page_token), getattr(answer, "now_ms", 0)

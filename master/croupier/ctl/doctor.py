@@ -1,4 +1,7 @@
-"""Checks of credentials (found, private, valid), and of each master (reachable, the right one)."""
+"""Findings of `croupier doctor`, and its checks of credentials and of each master.
+
+Credentials must be found, private and valid; a master must be reachable, and the right one.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ import os
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
-from croupier.ctl.doctor import Finding, fail, ok, warn
 from croupier.model.durations import duration_text
 from croupier.model.errors import InvalidRequest
 from croupier.net.address import Address
@@ -22,6 +26,30 @@ CONNECT_S: Final = 3.0
 DAY_S: Final = 86_400.0
 SOON_S: Final = 7 * DAY_S
 _RENEW: Final = "renew it: croupier cert renew"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of `croupier doctor`.
+
+    Attributes:
+        advice: what to do; empty if nothing.
+    """
+
+    outcome: Literal["ok", "warn", "fail"]
+    check: str
+    text: str
+    advice: str = ""
+
+    @property
+    def line(self) -> str:
+        """The finding for people."""
+        then = f" -> {self.advice}" if self.advice else ""
+        return f"{self.outcome:4}  {self.check:12} {self.text}{then}"
+
+
+# Findings that need no action, that will need one, and that prevent work.
+ok, warn, fail = (partial(Finding, "ok"), partial(Finding, "warn"), partial(Finding, "fail"))
 
 
 async def master_findings(
