@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from croupier.apps.controller.waiting import WaitReasons
+from croupier.apps.controller.waiting import find_reason
+from croupier.cli.connection import missing_credential
 from croupier.cli.flags import Target
 from croupier.model.errors import Conflict, PermissionDenied, Unauthenticated
 from croupier.model.token import BearerToken
@@ -247,7 +248,8 @@ async def test_a_run_of_a_restricted_caller_asks_why_it_waits(access: ScriptedAc
     access.operator.answers[operator_pb2.ExplainRequest] = operator_pb2.ExplainResponse(
         reasons=[operator_pb2.PassedOver(cause="does not fit", agents=3)]
     )
-    reasons = WaitReasons(Target((Address.parse(access.address),)))
-    assert (await reasons.find("f1")).text == "does not fit on 3 agents"
+    target = Target((Address.parse(access.address),))
+    missing = missing_credential(target)
+    assert (await find_reason(target, "f1", missing)).text == "does not fit on 3 agents"
     access.check = pb.CheckAccessResponse(allowed=True)
-    assert (await reasons.find("f1")).text == "no agents are registered"
+    assert (await find_reason(target, "f1", missing)).text == "no agents are registered"

@@ -11,6 +11,7 @@ from croupier.apps.controller.engine import Engine
 from croupier.cli.connection import TOTALS, connected, may_view, missing_credential
 from croupier.cli.flags import Target
 from croupier.model.errors import CroupierError, Unavailable
+from croupier.net.credential_search import MissingCredential
 from croupier.v1 import operator_pb2 as pb
 
 _LOOK_S: Final = 1.0
@@ -28,30 +29,26 @@ class WaitReason:
     text: str
 
 
-class WaitReasons:
-    """Finds out why the framework of a command gets no more offers."""
-
-    def __init__(self, target: Target) -> None:
-        self._target, self._missing = target, missing_credential(target)
-
-    async def find(self, framework_id: str | None) -> WaitReason:
-        """Return the master's reason, or why it cannot be asked."""
-        try:
-            async with connected(self._target) as master:
-                cluster = await master.ask(master.service.GetMaster, pb.GetMasterRequest())
-                is_empty = not (cluster.total.cpus_milli or cluster.total.mem_milli)
-                if is_empty and await may_view(master, TOTALS):
-                    return WaitReason("no agents", "no agents are registered")
-                if framework_id is None:
-                    text = "the master has not admitted this command yet"
-                    return WaitReason("no session", f"{text}{self._missing.advice()}")
-                request = pb.ExplainRequest(framework_id=framework_id)
-                answer = await master.ask(master.service.Explain, request)
-                return wait_reason_of(answer.reasons)
-        except CroupierError as error:
-            # The text of a refusal has its own advice.
-            advice = self._missing.advice() if isinstance(error, Unavailable) else ""
-            return WaitReason(f"error {type(error).__name__}", f"{error}{advice}")
+async def find_reason(
+    target: Target, framework_id: str | None, missing: MissingCredential
+) -> WaitReason:
+    """Return the master's reason why a framework gets no more offers, or why it cannot be asked."""
+    try:
+        async with connected(target) as master:
+            cluster = await master.ask(master.service.GetMaster, pb.GetMasterRequest())
+            is_empty = not (cluster.total.cpus_milli or cluster.total.mem_milli)
+            if is_empty and await may_view(master, TOTALS):
+                return WaitReason("no agents", "no agents are registered")
+            if framework_id is None:
+                text = "the master has not admitted this command yet"
+                return WaitReason("no session", f"{text}{missing.advice()}")
+            request = pb.ExplainRequest(framework_id=framework_id)
+            answer = await master.ask(master.service.Explain, request)
+            return wait_reason_of(answer.reasons)
+    except CroupierError as error:
+        # The text of a refusal has its own advice.
+        advice = missing.advice() if isinstance(error, Unavailable) else ""
+        return WaitReason(f"error {type(error).__name__}", f"{error}{advice}")
 
 
 class WaitWatch:
@@ -62,7 +59,7 @@ class WaitWatch:
     ) -> None:
         """Report waits that last for `patience_s`."""
         self._framework, self._target, self._tell = framework, target, tell
-        self._patience_s, self._reasons = patience_s, WaitReasons(target)
+        self._patience_s, self._missing = patience_s, missing_credential(target)
         self._told = ""
 
     async def run(
@@ -86,7 +83,7 @@ class WaitWatch:
                     checked_at = now
                     await self._check_master()
             elif now - max(idle_at, self._framework.moved_at) >= self._patience_s:
-                found = await self._reasons.find(self._framework.framework_id)
+                found = await self._find()
                 if (what := self._framework.waiting()) and found.kind != self._told:
                     self._told = found.kind
                     if found.kind != _NONE or tells_soon:
@@ -96,8 +93,11 @@ class WaitWatch:
     async def reason(self) -> str:
         """Return the reason to report: what waits, and why."""
         what = self._framework.waiting()
-        found = await self._reasons.find(self._framework.framework_id)
+        found = await self._find()
         return _sentence(what, found.text)
+
+    async def _find(self) -> WaitReason:
+        return await find_reason(self._target, self._framework.framework_id, self._missing)
 
     async def _check_master(self) -> None:
         try:

@@ -7,7 +7,7 @@ clients verify.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
@@ -91,6 +91,7 @@ def make_authority(cluster: str, days: int, now: datetime) -> Signer:
     key = ec.generate_private_key(ec.SECP256R1())
     serial = x509.random_serial_number()
     subject = _subject(f"Croupier CA {cluster[:24]} {now:%Y-%m-%d} {serial & 0xFFFF:04x}")
+    name = x509.UniformResourceIdentifier(identity_uri(cluster, ""))
     usage = x509.KeyUsage(
         digital_signature=False,
         content_commitment=False,
@@ -106,7 +107,7 @@ def make_authority(cluster: str, days: int, now: datetime) -> Signer:
         _builder(subject, subject, key.public_key(), days, now, serial)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
-        .add_extension(_san([x509.UniformResourceIdentifier(identity_uri(cluster, ""))]), False)
+        .add_extension(x509.SubjectAlternativeName([name]), critical=False)
     )
     return Signer(builder.sign(key, hashes.SHA256()), key)
 
@@ -120,7 +121,15 @@ def issue(authority: Signer, cluster: str, leaf: Leaf, days: int, now: datetime)
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _subject(f"{leaf.kind} {leaf.name}")
     names, usage = leaf.names(cluster), leaf.usage
-    return _sign(authority, subject, key, _san(names), x509.ExtendedKeyUsage(usage), days, now)
+    return _sign(
+        authority,
+        subject,
+        key,
+        x509.SubjectAlternativeName(names),
+        x509.ExtendedKeyUsage(usage),
+        days,
+        now,
+    )
 
 
 def renew(authority: Signer, old: Signer, days: int, now: datetime) -> Signer:
@@ -213,10 +222,6 @@ def _builder(
 
 def _subject(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:_MAX_COMMON_NAME])])
-
-
-def _san(names: Sequence[x509.GeneralName]) -> x509.SubjectAlternativeName:
-    return x509.SubjectAlternativeName(names)
 
 
 def _host_name(host: str) -> x509.GeneralName:

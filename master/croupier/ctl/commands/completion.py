@@ -22,6 +22,7 @@ from croupier.cli.terminal import View
 from croupier.ctl.app import app, load_commands
 from croupier.ctl.completion_scripts import script
 from croupier.ctl.lists import first_page
+from croupier.ctl.top.snapshot import TROUBLED
 from croupier.ctl.views.task import is_live
 from croupier.model.errors import CroupierError
 from croupier.model.task import TaskState
@@ -41,10 +42,7 @@ _HELPS: Final = {
 }
 _STATES: Final = {
     "tasks": tuple(state.name for state in TaskState),
-    "agents": (
-        *("connected", "suspect", "disconnected", "unreachable"),
-        *("draining", "drained", "deactivated", "unhealthy"),
-    ),
+    "agents": ("connected", *TROUBLED),
 }
 
 

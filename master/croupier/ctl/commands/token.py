@@ -173,9 +173,6 @@ def revoke(named: str, /, *, change: Change = CHANGE) -> None:
     print_result({"dry_run": change.dry_run, "tokens": views}, *lines, as_json=change.as_json)
 
 
-NEVER = "never"
-
-
 def _create_token(token: pb.Token, groups: Sequence[str], expires: str, creation: Creation) -> None:
     """Make a token, store its hash, and print it or write it to a file.
 

@@ -14,13 +14,10 @@ from croupier.cli.connection import ALL_AGENTS, EVERY_ROLE, TOTALS, restricted
 from croupier.cli.table import (
     Column,
     Table,
-    age,
     amount,
     cut,
     lines_of,
     number,
-    object_id,
-    text,
     text_width,
 )
 from croupier.cli.terminal import View, running
@@ -95,30 +92,20 @@ _ROLES: Final = Table(
     ),
     "no roles have frameworks or settings",
 )
-_FRAMEWORKS: Final = Table(
-    (
-        text("NAME", "name"),
-        object_id("FRAMEWORK", "framework_id", 1),
-        number("SHARE", "share", 2, form=".3f"),
-        Column("RUNNING", lambda view: str(running(view)), is_number=True, rank=3),
-        number("QUEUED", "queued", 3),
-        Column("STATE", frameworks.state_text, rank=4),
-        Column("ROLE", lambda view: ",".join(view["roles"]), rank=5),
-        amount("USED", "used", 6),
-        number("OFFERS", "offers", 7),
-    ),
-    "no frameworks are registered",
+
+
+def _picked(table: Table, titles: str, empty: str) -> Table:
+    """Return a table of the columns with these titles, in this order."""
+    columns = {each.title: each for each in table.columns}
+    return Table(tuple(columns[title] for title in titles.split()), empty)
+
+
+_FRAMEWORKS: Final = _picked(
+    frameworks.FRAMEWORKS,
+    "NAME FRAMEWORK SHARE RUNNING QUEUED STATE ROLE USED OFFERS",
+    frameworks.FRAMEWORKS.empty,
 )
-_AGENTS: Final = Table(
-    (
-        text("HOST", "hostname"),
-        Column("STATE", agents.state_text),
-        object_id("AGENT", "agent_id", 1),
-        number("TASKS", "tasks", 2),
-        age("CONNECTED", "age_s", 3),
-    ),
-    "no agent has problems",
-)
+_AGENTS: Final = _picked(agents.AGENTS, "HOST STATE AGENT TASKS CONNECTED", "no agent has problems")
 
 
 def frame(found: Snapshot, display: Display, terminal: Terminal) -> list[str]:

@@ -19,13 +19,8 @@ from croupier.v1 import operator_pb2 as pb
 
 # Words for agents that need a look.
 TROUBLED: Final = (
-    "suspect",
-    "disconnected",
-    "unreachable",
-    "draining",
-    "drained",
-    "deactivated",
-    "unhealthy",
+    *("suspect", "disconnected", "unreachable"),
+    *("draining", "drained", "deactivated", "unhealthy"),
 )
 MOST_AGENTS: Final = 100
 

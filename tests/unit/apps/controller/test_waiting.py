@@ -35,7 +35,7 @@ class Watched:
         self.watch = WaitWatch(framework, TARGET, self.told.append, 0.0)
         monkeypatch.setattr(waiting, "_LOOK_S", 0.0)
         monkeypatch.setattr(waiting, "_PRESENCE_S", 0.0)
-        monkeypatch.setattr(self.watch._reasons, "find", self._find)
+        monkeypatch.setattr(waiting, "find_reason", self._find)
         monkeypatch.setattr(waiting, "connected", self._connected)
 
     async def run(self, **how: Any) -> list[str]:
@@ -53,7 +53,7 @@ class Watched:
             return "last"
         return self._reasons.pop(0)
 
-    async def _find(self, framework_id: str | None) -> WaitReason:
+    async def _find(self, _target: object, framework_id: str, _missing: object) -> WaitReason:
         assert framework_id == "f"
         kind = self._next()
         if kind == "last":
