@@ -66,6 +66,11 @@ def test_the_applications_are_commands(installed: Run) -> None:
         assert f"croupier {name}" in installed("croupier", name, "--help")
 
 
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_scripts_of_completion_are_installed(installed: Run, shell: str) -> None:
+    assert "croupier complete " in installed("croupier", "completion", shell)
+
+
 def test_a_second_build_has_the_same_bytes(installed: Run, tmp_path: Path) -> None:
     succeed(["sh", "deploy/dist.sh", str(tmp_path)], REPO)
     first = Path(installed("python", "-c", "import sys; print(sys.prefix)").strip()).parent
