@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent import directories
 from croupier.agent.directories import closing, directory, open_directory_beneath
 from croupier.agent.sandbox import Sandboxes
 from croupier.model.errors import NotFound
@@ -19,18 +17,6 @@ from croupier.model.ids import FrameworkId, TaskId
 
 KEY = (FrameworkId("F1"), TaskId("t1"))
 SECRET = "secret"
-
-
-@pytest.fixture(params=["openat2", "without openat2"], autouse=True)
-def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run each test as on a new kernel and as on an old one."""
-    if request.param == "openat2":
-        return
-
-    def lacks(root: int, path: str) -> int:
-        raise OSError(errno.ENOSYS, "no such call")
-
-    monkeypatch.setattr(directories, "_openat2", lacks)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import subprocess
 import threading
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from croupier.agent import directories, sandbox_files, served_files
+from croupier.agent import sandbox_files, served_files
 from croupier.agent.isolation import disk_size
 from croupier.agent.isolation.disk_size import HiddenFiles, processes_below, removed_files
 from croupier.agent.output_links import OutputLinks
@@ -29,16 +28,8 @@ from croupier.process.clock import SystemClock
 KEY = (FrameworkId("F1"), TaskId("t1"))
 
 
-@pytest.fixture(params=["openat2", "without openat2"])
-def sandboxes(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Sandboxes:
-    if request.param != "openat2":
-
-        def lacks(root: int, path: str) -> int:
-            raise OSError(errno.ENOSYS, "no such call")
-
-        monkeypatch.setattr(directories, "_openat2", lacks)
+@pytest.fixture
+def sandboxes(tmp_path: Path) -> Sandboxes:
     (tmp_path / "work" / "sandboxes").mkdir(parents=True)
     return Sandboxes(tmp_path / "work" / "sandboxes")
 
