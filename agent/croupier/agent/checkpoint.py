@@ -18,14 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from croupier.agent.checkpoint_files import (
-    FULL,
-    LOST,
-    MARK_NAME,
-    RESERVE_NAME,
-    LogMark,
-    Reserve,
-)
+from croupier.agent.checkpoint_files import FULL, LOST, MARK_NAME, RESERVE_NAME, LogMark, Reserve
 from croupier.agent.core.on_health import DISK_FULL
 from croupier.agent.core.records import Place, PositionRecord, Record, place_of
 from croupier.agent.core.recovery import incomplete

@@ -168,7 +168,6 @@ class Streams:
         """Note that no process is left to write; what is written already can still be read."""
         self._is_over = True
         self._close_input()
-        self._wake()
 
     def close(self) -> None:
         """Close everything; a terminal hangs up."""
@@ -179,7 +178,6 @@ class Streams:
         if self._master >= 0:
             os.close(self._master)
             self._master = -1
-        self._wake()
 
     def _open_pipes(self, null: int, *, has_input: bool) -> None:
         stdin = null
@@ -249,16 +247,13 @@ class Streams:
             self._loop.remove_writer(self._input)
             os.close(self._input)
             self._input = -1
-        self._wake()
+        for ready in self._waiting:
+            _set(ready)
 
     def _close_output(self, fd: int) -> None:
         del self._outputs[fd]
         self._loop.remove_reader(fd)
         os.close(fd)
-
-    def _wake(self) -> None:
-        for ready in self._waiting:
-            _set(ready)
 
 
 def _set(ready: asyncio.Future[None]) -> None:

@@ -44,7 +44,11 @@ class Started:
 
 
 class TaskExec:
-    """A command beside a task; `close` it in any case."""
+    """A command beside a task; `close` it in any case.
+
+    Attributes:
+        ended: set once the program and all that it has started have ended.
+    """
 
     def __init__(
         self, launch: Launch, started: Started, streams: Streams, closed: Callable[[TaskExec], None]
@@ -54,7 +58,7 @@ class TaskExec:
         self._launch, self._shim, self.streams, self._closed = launch, started, streams, closed
         self._loop = asyncio.get_running_loop()
         self._start: asyncio.Future[run_file.StartError | None] = self._loop.create_future()
-        self._end: asyncio.Future[ExecEnd] = self._loop.create_future()
+        self.ended: asyncio.Future[ExecEnd] = self._loop.create_future()
         self._why = ""
         self._kill: asyncio.TimerHandle | None = None
         self._told = b""
@@ -85,7 +89,7 @@ class TaskExec:
 
     async def wait(self) -> ExecEnd:
         """Wait until the program and all that it has started have ended."""
-        return await asyncio.shield(self._end)
+        return await asyncio.shield(self.ended)
 
     async def close(self) -> None:
         """Kill what is left, wait for its end, 30 s at most, and close the streams."""
@@ -98,15 +102,11 @@ class TaskExec:
 
     def kill(self, why: str = "") -> None:
         """Begin to kill everything of the command; `why` becomes the message of its end."""
-        if self._end.done() or self._kill is not None:
+        if self.ended.done() or self._kill is not None:
             return
         self._why = why
         self._send(SIGUSR1)
         self._kill = self._loop.call_later(KILL_S, self._kill_shim)
-
-    def on_end(self, call: Callable[[], None]) -> None:
-        """Call back once the command has ended."""
-        self._end.add_done_callback(lambda _: call())
 
     def _send(self, number: Signals) -> None:
         with suppress(ProcessLookupError):
@@ -174,4 +174,4 @@ class TaskExec:
         if not self._start.done():
             self._start.set_result(None)
         self.streams.end()
-        self._end.set_result(end)
+        self.ended.set_result(end)

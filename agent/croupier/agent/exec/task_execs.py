@@ -15,7 +15,6 @@ import secrets
 from collections.abc import Callable, Collection
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Final
@@ -125,6 +124,8 @@ class TaskExecs:
         self._directory, self._shim = directory.absolute(), shim
         self._supervisor, self._isolation, self._launch = supervisor, isolation, launch
         self._running: set[TaskExec] = set()
+        # Waits for the commands of tasks that end.
+        self._ending: set[asyncio.Task[None]] = set()
         self._is_closed = False
         self._sealed = -1
         self._null = move_up(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
@@ -166,26 +167,19 @@ class TaskExecs:
 
         Return False, and call nothing, if there are none.
         """
-        left = {each for each in self._running if each.key == key}
-        if not left:
+        commands = [each for each in self._running if each.key == key]
+        if not commands:
             return False
 
-        def give_up() -> None:
-            left.clear()
+        async def wait() -> None:
+            await asyncio.wait([each.ended for each in commands], timeout=END_S)
             then()
 
-        timer = asyncio.get_running_loop().call_later(END_S, give_up)
-
-        def ended(one: TaskExec) -> None:
-            if one in left:
-                left.remove(one)
-                if not left:
-                    timer.cancel()
-                    then()
-
-        for each in list(left):
-            each.on_end(partial(ended, each))
+        for each in commands:
             each.kill(_TASK_ENDED)
+        waiting = asyncio.create_task(wait())
+        self._ending.add(waiting)
+        waiting.add_done_callback(self._ending.discard)
         return True
 
     async def close(self) -> None:

@@ -55,16 +55,9 @@ def assemble(setting: Setting, builders: Mapping[str, Builder] = BUILDERS) -> La
             if not is_auto or isinstance(error, InvalidRequest):
                 raise InvalidRequest(f"--isolation {level}: {error}") from error
             missing[level] = str(error)
-    _log_missing(missing)
-    return Layers(built)
-
-
-def _log_missing(missing: Mapping[str, str]) -> None:
-    reduced = {level: why for level, why in missing.items() if level in _EXPECTED}
+    reduced = {level: missing.pop(level) for level in _EXPECTED if level in missing}
     if reduced:
         _log.warning("isolation_reduced", missing=reduced)
-    if len(missing) > len(reduced):
-        _log.info(
-            "isolation_not_offered",
-            missing={level: why for level, why in missing.items() if level not in _EXPECTED},
-        )
+    if missing:
+        _log.info("isolation_not_offered", missing=missing)
+    return Layers(built)

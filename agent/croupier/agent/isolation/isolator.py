@@ -246,17 +246,12 @@ def completed(usage: Usage | None, less_known: Usage | None) -> Usage | None:
 
 def joined_endings(*endings: Ending) -> Ending:
     """Return all that is known of a run; the first limit that was exceeded counts."""
-    whole = NO_ENDING
-    for each in endings:
-        if whole is NO_ENDING:
-            whole = each
-        elif each is not NO_ENDING:
-            whole = Ending(
-                joined(whole.usage, each.usage),
-                whole.exceeded or each.exceeded,
-                whole.notes + each.notes,
-            )
-    return whole
+    known = [each for each in endings if each is not NO_ENDING]
+    if len(known) < 2:
+        return known[0] if known else NO_ENDING
+    exceeded = next((each.exceeded for each in known if each.exceeded), None)
+    notes = tuple(note for each in known for note in each.notes)
+    return Ending(joined(*(each.usage for each in known)), exceeded, notes)
 
 
 NO_ISOLATION = Layers()

@@ -30,18 +30,8 @@ from typing import Final
 
 from croupier.agent.core.events import NO_ENDING, Ending
 from croupier.agent.isolation.cgroup import v1, v2
-from croupier.agent.isolation.cgroup.bounds import (
-    Bounds,
-    bounds_of,
-    bounds_of_all,
-    ending_of,
-)
-from croupier.agent.isolation.cgroup.directory import (
-    GONE,
-    PROCS,
-    GroupDirectory,
-    name_for,
-)
+from croupier.agent.isolation.cgroup.bounds import Bounds, bounds_of, bounds_of_all, ending_of
+from croupier.agent.isolation.cgroup.directory import GONE, PROCS, GroupDirectory, name_for
 from croupier.agent.isolation.cgroup.places import (
     SHIMS,
     OwnGroups,
