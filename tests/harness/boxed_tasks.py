@@ -46,6 +46,7 @@ class Boxes:
         limits: Limits = NO_LIMITS,
         options: tuple[str, ...] = (),
         user: UnixUser | None = None,
+        secrets: str = "",
     ) -> None:
         """Start a task."""
         user = user or self.user
@@ -58,7 +59,7 @@ class Boxes:
         )
         runner = self.runner
         with runner.sandboxes.create(key(name), user, again=True) as sandbox:
-            launch = replace(launch, info=info, sandbox=sandbox.path)
+            launch = replace(launch, info=info, sandbox=sandbox.path, secrets=secrets)
             runner.supervisor.spawn(runner.isolation.prepare(launch), sandbox)
 
     async def printed(

@@ -110,11 +110,10 @@ class Checkpoint:
         try:
             loaded = self._load(["the whole log is lost"] if is_lost else [], lenient=lenient)
             self._reserve.take(self._fd)
-        except OSError as error:
+        except BaseException as error:
             self._abandon()
-            raise Unavailable(f"cannot use {path}: {error.strerror}") from error
-        except BaseException:
-            self._abandon()
+            if isinstance(error, OSError):
+                raise Unavailable(f"cannot use {path}: {error.strerror}") from error
             raise
         return self, loaded
 

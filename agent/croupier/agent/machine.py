@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from signal import SIGKILL, SIGTERM
 from typing import Final
@@ -30,7 +30,7 @@ from croupier.model.agent_orders import LaunchTask
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.ids import AgentId
 from croupier.model.secrets import DIRECTORY_VARIABLE
-from croupier.model.task import Command, TaskInfo
+from croupier.model.task import TaskInfo
 
 MAX_PORT_VARIABLES: Final = 100
 _KEPT: Final = ("PATH", "LANG", "LC_ALL", "TZ")
@@ -93,9 +93,8 @@ class LocalMachine:
     def launch(self, state: AgentState, spawn: Spawn) -> LaunchFailed | None:
         """Start a task's process; the supervisor reports the rest unless this fails.
 
-        Takes about half a millisecond. If the task's image has to be fetched first, `Prepared` or
-        `LaunchFailed` is reported once that is done, and nothing is started now.
-        With `again`, a new sandbox replaces an existing one; else an existing one is an error.
+        Takes about half a millisecond. With `again`, a new sandbox replaces an existing one; else
+        an existing one is an error.
         """
         key, info = spawn.key, state.tasks[spawn.key].info
         image = info.isolation.image
@@ -117,11 +116,10 @@ class LocalMachine:
             with self.sandboxes.create(key, user, again=spawn.again) as sandbox:
                 opened = True
                 environment = environment_of(state.agent_id, key, info, sandbox.path, user)
-                environment |= self._secrets(spawn, info.command, user)
                 launch = Launch(
                     spawn.run, key, info, sandbox.path, argv, environment, user, program=argv[0]
                 )
-                self.supervisor.spawn(self._isolated(launch), sandbox)
+                self.supervisor.spawn(self._isolated(self._with_secrets(launch, spawn)), sandbox)
                 self.output.add(key, info)
         except Unavailable as error:
             return self._fail(key, "isolation", str(error), str(error))
@@ -146,11 +144,7 @@ class LocalMachine:
         return self.pulls is not None and self.pulls.cancel(key)
 
     def adopt(self, key: Key, run: str) -> Adopted | Exited | LaunchFailed | Vanished:
-        """Determine the state of a run of an earlier agent.
-
-        Raises:
-            Unavailable: if that fails.
-        """
+        """Determine the state of a run of an earlier agent."""
         try:
             answer = self.supervisor.adopt(key, run)
             if isinstance(answer, Vanished) and answer.never_started:
@@ -192,12 +186,15 @@ class LocalMachine:
         except OSError as error:
             raise Unavailable(f"cannot isolate the task: {_text(error)}") from error
 
-    def _secrets(self, spawn: Spawn, command: Command, user: UnixUser | None) -> dict[str, str]:
-        """Deliver the task's secrets; return the variables for them."""
-        if not command.secret_files or not spawn.secrets:
-            return spawn.secrets.reveal()
-        directory = self.secret_files.write(spawn.run, spawn.secrets, user)
-        return {DIRECTORY_VARIABLE: str(directory)}
+    def _with_secrets(self, launch: Launch, spawn: Spawn) -> Launch:
+        """Deliver the task's secrets as variables or files."""
+        if not spawn.secrets:
+            return launch
+        directory, variables = "", spawn.secrets.reveal()
+        if launch.info.command.secret_files:
+            directory = str(self.secret_files.write(spawn.run, spawn.secrets, launch.user))
+            variables = {DIRECTORY_VARIABLE: directory}
+        return replace(launch, environment={**launch.environment, **variables}, secrets=directory)
 
 
 def _text(error: OSError) -> str:

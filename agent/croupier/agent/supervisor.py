@@ -268,10 +268,11 @@ class Supervisor:
         is_for_all = self._checks % _CHECKS_OF_ALL == 0
         now = self._loop.time()
         for running in self._running.values():
+            has_started = running.pid or running.failed
             if running.kill_at is not None and now >= running.kill_at:
                 _log.error("shim_does_not_end", run=running.run, shim=running.shim)
                 running.send(SIGKILL)
-            elif is_for_all or running.has_to_answer:
+            elif is_for_all or running.kill_at is not None or not has_started:
                 running.send(SIGCONT)
 
     def _watch(self, key: Key, running: ShimProcess) -> None:

@@ -126,23 +126,21 @@ def order_from_wire(order: pb.Order) -> Event:
                 FrameworkId(ack.framework_id), TaskId(ack.task_id), ack.sequence
             )
         case "kill":
-            return _kill_from_wire(order.kill)
+            kill = order.kill
+            has_grace = kill.HasField("kill_policy")
+            return KillTask(
+                FrameworkId(kill.framework_id),
+                TaskId(kill.task_id),
+                min(kill.kill_policy.grace_ms, MAX_GRACE_MS) if has_grace else None,
+                _REASONS.get(kill.reason, Reason.NONE),
+                check_epoch(kill.framework_epoch),
+            )
         case "recall":
             return RecallTask(FrameworkId(order.recall.framework_id), TaskId(order.recall.task_id))
         case "resend":
             return ResendUpdates(FrameworkId(order.resend.framework_id))
         case kind:
             raise ProtocolViolation(f"an order that is unknown: {kind or 'empty'}")
-
-
-def _kill_from_wire(kill: pb.KillTask) -> KillTask:
-    return KillTask(
-        FrameworkId(kill.framework_id),
-        TaskId(kill.task_id),
-        min(kill.kill_policy.grace_ms, MAX_GRACE_MS) if kill.HasField("kill_policy") else None,
-        _REASONS.get(kill.reason, Reason.NONE),
-        check_epoch(kill.framework_epoch),
-    )
 
 
 def _problems(problems: Iterable[Problem]) -> list[pb.HealthProblem]:

@@ -12,7 +12,7 @@ from signal import SIGKILL, SIGTERM
 import pytest
 
 from croupier.agent.core.events import Adopted, Exited
-from croupier.agent.isolation.container import Container, containers_of
+from croupier.agent.isolation.container import Container
 from croupier.agent.isolation.container_runtime import Runtime, find_runtime
 from croupier.agent.isolation.image_store import ImageStore
 from croupier.agent.isolation.isolator import Launch
@@ -53,9 +53,9 @@ class Containers(TaskRunner):
 
     def __init__(self, work: Path, shim: Shim, runtime: Runtime, root: Path) -> None:
         super().__init__(work, shim)
-        containers_of(work).mkdir(exist_ok=True)
+        (work / "containers").mkdir(exist_ok=True)
         (work / "images").mkdir(exist_ok=True)
-        store = ImageStore(work / "images", image_tools(), 10**9, containers_of(work))
+        store = ImageStore(work / "images", image_tools(), 10**9, work / "containers")
         self.isolator = Container(work, runtime, store, (root.parent,))
         self.root = root
 
@@ -125,7 +125,7 @@ async def test_it_has_the_variables_of_the_task_and_none_of_the_runtime(box: Con
     variables = {"NAME": "a b\n\"c'", "LD_PRELOAD": "/nowhere.so"}
     code, output = await box.ran("t1", 'printf "%s" "$NAME"; exit 0', environment=variables)
     assert (code, output) == (0, variables["NAME"])
-    left = containers_of(box.work) / "t1"
+    left = box.work / "containers" / "t1"
     assert "nowhere" not in (left / "config.json").read_text(), "no variable is on the disk"
 
 
@@ -204,10 +204,10 @@ async def test_nothing_is_left_of_it(box: Containers) -> None:
     before = Path("/proc/self/mountinfo").read_text()
     await box.ran("t1", "true")
     assert Path("/proc/self/mountinfo").read_text() == before
-    assert list((containers_of(box.work) / "t1/mount").iterdir()) == []
+    assert list((box.work / "containers" / "t1/mount").iterdir()) == []
     box.isolator.forget("t1")
     box.isolator.forget("t1")
-    assert list(containers_of(box.work).iterdir()) == []
+    assert list((box.work / "containers").iterdir()) == []
 
 
 async def test_the_next_agent_adopts_it(
@@ -225,7 +225,7 @@ async def test_the_next_agent_adopts_it(
     assert isinstance(end, Exited)
     assert end.signal == SIGKILL
     later.isolator.clean(())
-    assert list(containers_of(box.work).iterdir()) == []
+    assert list((box.work / "containers").iterdir()) == []
     later.supervisor.close()
     box.supervisor = Containers(box.work, *parts, root).supervisor
 

@@ -15,7 +15,7 @@ import pytest
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed
 from croupier.agent.isolation.assembly import assemble
 from croupier.agent.isolation.flags import IsolationFlags
-from croupier.agent.isolation.namespaces import Namespaces, build_namespaces
+from croupier.agent.isolation.namespaces import build_namespaces
 from croupier.agent.isolation.process import ROOT_KEPT
 from croupier.agent.isolation.setting import Setting
 from croupier.agent.shim.build import Shim
@@ -91,11 +91,8 @@ async def test_programs_that_cannot_run_are_told_as_without_a_box(boxes: Boxes) 
     assert denied.message == "cannot run '/etc/passwd': permission denied: it is not executable"
 
 
-async def test_a_box_that_cannot_be_made_is_a_failure_of_the_agent(
-    boxes: Boxes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Namespaces, "_secrets_of", lambda *_: ("/nonexistent/directory",))
-    boxes.start("t1", "/bin/true")
+async def test_a_box_that_cannot_be_made_is_a_failure_of_the_agent(boxes: Boxes) -> None:
+    boxes.start("t1", "/bin/true", secrets="/nonexistent/directory")
     end = await boxes.runner.ended("t1")
     assert isinstance(end, LaunchFailed)
     assert end.message == "cannot isolate the task: bubblewrap failed; stderr of the task tells why"

@@ -195,11 +195,10 @@ def _void_tasks_of_earlier_ids(state: AgentState) -> None:
     for key, task in list(state.tasks.items()):
         if task.status.agent_id == state.agent_id:
             continue
-        del state.tasks[key]
         if task.is_live:
-            state.voided[key] = Adopting(task.run)
-            state.to_void.append(key)
+            _void(state, key, task)
         else:
+            del state.tasks[key]
             state.to_forget.add(key)
 
 
@@ -211,10 +210,14 @@ def _void_overfull(state: AgentState) -> None:
             continue
         if task.info.resources <= free:
             free -= task.info.resources
-            continue
-        del state.tasks[key]
-        state.voided[key] = Adopting(task.run)
-        state.to_void.append(key)
+        else:
+            _void(state, key, task)
+
+
+def _void(state: AgentState, key: Key, task: LocalTask) -> None:
+    del state.tasks[key]
+    state.voided[key] = Adopting(task.run)
+    state.to_void.append(key)
 
 
 def on_agent_started(state: AgentState, now: Now) -> Iterator[Effect]:

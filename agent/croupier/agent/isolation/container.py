@@ -44,7 +44,6 @@ from croupier.agent.shim.orphans import VARIABLE
 from croupier.agent.unix_user import UnixUser
 from croupier.model.errors import CroupierError, InvalidRequest, Unavailable
 from croupier.model.isolation import Feature
-from croupier.model.secrets import DIRECTORY_VARIABLE
 
 PREFIX: Final = "E."
 # The agent takes these from its own environment; the variables of an image are better.
@@ -74,7 +73,7 @@ class Container(Isolator):
         """Keep what runs need in `work_dir`/containers; `roots` may hold root directories."""
         self.store, self.roots = store, roots
         self._runtime, self._runs = runtime, work_dir / "runs"
-        self._directory = containers_of(work_dir)
+        self._directory = work_dir / "containers"
         self._directory.mkdir(mode=0o700, exist_ok=True)
 
     def prepare(self, launch: Launch) -> Launch:
@@ -178,7 +177,7 @@ class Container(Isolator):
             groups if is_root else (),
             launch.options,
             has_network=not launch.info.isolation.no_network,
-            read_only=_secrets(launch),
+            read_only=(launch.secrets,) if launch.secrets else (),
         )
 
     def _failure(self, run: str) -> str:
@@ -191,20 +190,6 @@ class Container(Isolator):
             return ""
         errors = [line for line in lines if "level=error" in line or "level=" not in line]
         return errors[-1][-300:] if errors else ""
-
-
-def containers_of(work_dir: Path) -> Path:
-    """Return the directory of files for the containers of an agent's tasks."""
-    return work_dir / "containers"
-
-
-def _secrets(launch: Launch) -> tuple[str, ...]:
-    """Return the directory with the task's secrets, if it asks for files."""
-    path = launch.environment.get(DIRECTORY_VARIABLE, "")
-    wanted = launch.info.command
-    # A task may set the variable itself.
-    is_agents = wanted.secret_files and wanted.secrets and path.endswith(f"/{launch.run}")
-    return (path,) if is_agents else ()
 
 
 def build_container(setting: Setting) -> Iterator[Isolator]:
@@ -221,7 +206,7 @@ def build_container(setting: Setting) -> Iterator[Isolator]:
     tools = ImageTools(find_tool("skopeo"), find_tool("umoci"), PULL_S, threading.Event())
     if tools.missing and not flags.image_roots:
         raise Unavailable(f"install {tools.missing}, or give --image-roots")
-    directory = containers_of(work_dir)
+    directory = work_dir / "containers"
     directory.mkdir(mode=0o700, exist_ok=True)
     runtime = find_runtime(directory, flags.container_runtime)
     images = work_dir / "images"

@@ -41,6 +41,7 @@ class Launch:
         options: for the shim; see `shim.c`.
         program: the task's own program, for error messages.
         joins: whether a command enters the namespaces of its task; only `join` sets it.
+        secrets: the directory with its secrets as files; empty: it has none.
     """
 
     run: str
@@ -53,6 +54,7 @@ class Launch:
     options: tuple[str, ...] = ()
     program: str = ""
     joins: bool = False
+    secrets: str = ""
 
     @property
     def search_path(self) -> str:

@@ -38,10 +38,8 @@ from croupier.agent.isolation.image_tools import find_tool
 from croupier.agent.isolation.isolator import Isolator, Launch, limits_of
 from croupier.agent.isolation.process import ROOT_KEPT
 from croupier.agent.isolation.setting import Setting
-from croupier.agent.secret_files import SecretFiles
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.isolation import Feature, Features, Limits
-from croupier.model.secrets import DIRECTORY_VARIABLE
 
 # Options of the shim that count outside: of the processes of bubblewrap too.
 _OUTSIDE: Final = ("group=", "kill=", "seccomp=", "run=")
@@ -69,7 +67,6 @@ class Namespaces(Isolator):
         """Use `tool`. `are_all`: box every task, and not only those that ask for it."""
         self.features = features
         self._tool, self._view, self._defaults, self._are_all = tool, view, defaults, are_all
-        self._secrets = SecretFiles(view.work_dir).root
 
     def prepare(self, launch: Launch) -> Launch:
         """Put bubblewrap before the task's command, and the options where they belong."""
@@ -89,7 +86,7 @@ class Namespaces(Isolator):
             launch.sandbox,
             max(mem * _MIB // 2000, _LEAST_TMP_BYTES) if mem else _TMP_BYTES,
             is_own_account=launch.user is None or launch.user.uid == os.geteuid(),
-            further=self._secrets_of(launch),
+            further=(launch.secrets,) if launch.secrets else (),
         )
         return replace(
             launch,
@@ -133,12 +130,6 @@ class Namespaces(Isolator):
             yield f"{_BOUNDING}{ROOT_KEPT if is_root else 0:x}"
         if launch.user is not None:
             yield f"user={launch.user}"
-
-    def _secrets_of(self, launch: Launch) -> Iterator[str]:
-        # A task may set the variable itself, if it has no secrets.
-        path = str(self._secrets / launch.run)
-        if launch.environment.get(DIRECTORY_VARIABLE) == path and Path(path).is_dir():
-            yield path
 
 
 def build_namespaces(setting: Setting) -> Iterator[Namespaces]:

@@ -91,31 +91,27 @@ _MOST_JUMP = 255
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
-    """A condition on the low 32 bits of an argument: a bit of `any_of`, or a value in `values`."""
+class Denied:
+    """A system call that answers with an error, always or by the low 32 bits of an `argument`.
 
-    index: int
+    It does so if the argument has a bit of `any_of`, or is one of `values`.
+    """
+
+    name: str
+    error: int = EPERM
+    argument: int | None = None
     any_of: int = 0
     values: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Denied:
-    """A system call that answers with an error, always or if a condition on an argument holds."""
-
-    name: str
-    error: int = EPERM
-    argument: Argument | None = None
-
-
 _CONDITIONAL: Final = (
-    Denied("clone", EPERM, Argument(0, any_of=NEW_NAMESPACES)),
+    Denied("clone", EPERM, 0, any_of=NEW_NAMESPACES),
     Denied("clone3", ENOSYS),
     # Both put input into a terminal.
-    Denied("ioctl", EPERM, Argument(1, values=(_TIOCSTI, _TIOCLINUX))),
+    Denied("ioctl", EPERM, 1, values=(_TIOCSTI, _TIOCLINUX)),
     # Sockets to the machine below, if this one is virtual.
-    Denied("socket", EAFNOSUPPORT, Argument(0, values=(_AF_VSOCK,))),
-    Denied("unshare", EPERM, Argument(0, any_of=NEW_NAMESPACES | CLONE_NEWTIME)),
+    Denied("socket", EAFNOSUPPORT, 0, values=(_AF_VSOCK,)),
+    Denied("unshare", EPERM, 0, any_of=NEW_NAMESPACES | CLONE_NEWTIME),
 )
 _ALWAYS: Final = tuple(
     Denied(name) for name in NUMBERS if name not in {each.name for each in _CONDITIONAL}
@@ -123,8 +119,8 @@ _ALWAYS: Final = tuple(
 DENIED: Final = (*_ALWAYS, *_CONDITIONAL)
 # Sockets that can take the place of TCP ones: Landlock does not restrict the ports of these.
 DENIED_WITH_PORTS: Final = (
-    Denied("socket", EPROTONOSUPPORT, Argument(2, values=(_IPPROTO_MPTCP,))),
-    Denied("socket", EAFNOSUPPORT, Argument(0, values=(_AF_SMC,))),
+    Denied("socket", EPROTONOSUPPORT, 2, values=(_IPPROTO_MPTCP,)),
+    Denied("socket", EAFNOSUPPORT, 0, values=(_AF_SMC,)),
 )
 
 
@@ -202,7 +198,7 @@ def oci_profile(machine: str = "") -> dict[str, object]:
         {"names": [rule.name], "action": "SCMP_ACT_ERRNO", "errnoRet": rule.error, **condition}
         for rule in DENIED
         if NUMBERS[rule.name][kind.column] is not None
-        for condition in _oci_conditions(rule.argument)
+        for condition in _oci_conditions(rule)
     ]
     return {"defaultAction": "SCMP_ACT_ALLOW", "architectures": [kind.oci_name], "syscalls": calls}
 
@@ -231,26 +227,26 @@ def _conditional(number: int, rules: Iterable[Denied]) -> list[bytes]:
     code: list[bytes] = []
     for rule in rules:
         assert rule.argument is not None
-        code.append(_instruction(LOAD, ARGUMENTS_AT + 8 * rule.argument.index))
+        code.append(_instruction(LOAD, ARGUMENTS_AT + 8 * rule.argument))
         refuse = _instruction(RETURN, ERRNO | rule.error)
-        if rule.argument.any_of:
-            code += [_instruction(JUMP_SET, rule.argument.any_of, 0, 1), refuse]
-        for value in rule.argument.values:
+        if rule.any_of:
+            code += [_instruction(JUMP_SET, rule.any_of, 0, 1), refuse]
+        for value in rule.values:
             code += [_instruction(JUMP_EQUAL, value, 0, 1), refuse]
     code.append(_instruction(RETURN, ALLOW))
     assert len(code) <= _MOST_JUMP
     return [_instruction(JUMP_EQUAL, number, 0, len(code)), *code]
 
 
-def _oci_conditions(argument: Argument | None) -> Iterable[dict[str, object]]:
+def _oci_conditions(rule: Denied) -> Iterable[dict[str, object]]:
     """Return the conditions of rules; each refuses the call."""
-    if argument is None:
+    if rule.argument is None:
         return [{}]
-    bits = [1 << at for at in range(32) if argument.any_of >> at & 1]
+    bits = [1 << at for at in range(32) if rule.any_of >> at & 1]
     masked = [{"value": bit, "valueTwo": bit, "op": "SCMP_CMP_MASKED_EQ"} for bit in bits]
     # Only the low half of an argument counts.
     equal = [
         {"value": 0xFFFFFFFF, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"}
-        for value in argument.values
+        for value in rule.values
     ]
-    return [{"args": [{"index": argument.index, **test}]} for test in (*masked, *equal)]
+    return [{"args": [{"index": rule.argument, **test}]} for test in (*masked, *equal)]

@@ -41,11 +41,6 @@ class ShimProcess:
     waiting: WaitingShim | None = None
     _early: list[Signals] = field(default_factory=list)
 
-    @property
-    def has_to_answer(self) -> bool:
-        """Whether the shim must soon report a start or an end."""
-        return self.kill_at is not None or not (self.pid or self.failed)
-
     def end(self, now: float) -> None:
         """Ask the shim to kill all that descends from its task."""
         if self.kill_at is None:
