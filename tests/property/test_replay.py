@@ -112,7 +112,7 @@ class RecordedMachine(CoreMachine):
             self.log.close()
             for path in self.log.logs:
                 found = find(path, Change(), lambda done, text="": None)
-                assert found.verification.digest is not None
+                assert found.digest is not None
 
 
 TestReplay = RecordedMachine.TestCase

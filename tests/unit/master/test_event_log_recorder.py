@@ -96,7 +96,7 @@ async def test_the_driver_logs_every_event_of_the_core(tmp_path: Path) -> None:
     assert kinds[:5] == ["Register", "Register", "Register", "Subscribe", "Heard"]
     assert set(kinds[5:]) == {"AllocationDue"}
     found = find(tmp_path / "log", Change(), lambda done, text="": None, verify=True)
-    assert found.verification.events == len(kinds)
+    assert found.history.events == len(kinds)
 
 
 async def test_an_event_that_breaks_the_core_is_logged(

@@ -53,7 +53,7 @@ def test_the_same_log_gives_the_same_bytes(log: Path) -> None:
     once, twice = printed(found), printed(look(log, change))
     assert once == twice
     assert "the same, byte for byte" in once[0]
-    assert json.loads(once[1])["digest"] == found.verification.digest
+    assert json.loads(once[1])["digest"] == found.digest
 
 
 def test_recorded_figures_are_printed(log: Path) -> None:
@@ -131,8 +131,8 @@ def test_queries_change_no_decision(
     path = tmp_path / "log"
     churn(path, policy, order, preemption)
     found = look(path)
-    assert found.verification.digest is not None
-    assert found.verification.events > 500
+    assert found.digest is not None
+    assert found.history.events > 500
     assert len(found.reader.paths) > 1
 
 
@@ -184,7 +184,7 @@ def test_a_recovered_master_is_replayed_from_its_registry(tmp_path: Path) -> Non
     world.do(TimePassed())
     world.close()
     found = look(path)
-    assert found.verification.digest is not None
+    assert found.digest is not None
     assert found.history.roles == {Role("ads"): RoleSettings(5000)}
     (run,) = found.history.tasks
     assert (run.role, run.launched_at, run.ended_at) == ("ads", 3.0, None)
@@ -207,7 +207,7 @@ def test_records_of_ended_tasks_are_slimmed_as_recorded(
         world.finish(agent, world.framework_id(framework), "t")
         world.call(framework, calls.Acknowledge(((world.agent_id(agent), TaskId("t"), 2),)))
     world.close()
-    assert look(path, verify=True).verification.digest is not None
+    assert look(path, verify=True).digest is not None
 
 
 def test_a_full_budget_for_descriptions_is_replayed(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_a_full_budget_for_descriptions_is_replayed(tmp_path: Path) -> None:
     verdict = world.accept(framework, make_sized("t", 2_000), make_task("u"))
     assert [task.error is None for task in verdict.tasks] == [True, False]
     world.close()
-    assert look(path, verify=True).verification.digest is not None
+    assert look(path, verify=True).digest is not None
 
 
 def test_a_registry_in_a_log_keeps_the_sizes_of_commands(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_a_registry_in_a_log_keeps_the_sizes_of_commands(tmp_path: Path) -> None
     after = RecordedWorld(path, replace(make_head(registry=registry), master_id="m2"))
     after.do(OperateAgent(1, before.agent_id(agent), MarkGone(), "operator"))
     after.close()
-    assert look(path, verify=True).verification.digest is not None
+    assert look(path, verify=True).digest is not None
 
 
 def make_sized(task_id: str, length: int) -> TaskInfo:
@@ -263,7 +263,7 @@ def beheaded(tmp_path: Path, parts: Path) -> Path:
 
 def test_a_log_without_beginning_gives_figures(beheaded: Path, log: Path) -> None:
     found = look(beheaded, Change.parse(["ads=3"], [], None))
-    assert found.verification.digest is None
+    assert found.digest is None
     assert found.recorded is not None
     assert found.before is not None
     assert found.after is not None
@@ -299,4 +299,4 @@ def test_runs_are_kept_apart(tmp_path: Path) -> None:
     newest, older = look(path), look(files.older(path)[0])
     assert (newest.history.head.master_id, older.history.head.master_id) == ("n", "m")
     assert newest.reader.other_runs == older.reader.other_runs == 1
-    assert newest.verification.digest != older.verification.digest
+    assert newest.digest != older.digest

@@ -17,7 +17,7 @@ from croupier.model.errors import CroupierError, InvalidRequest
 from croupier.model.ids import Role
 from croupier.model.resources import Resources
 from croupier.sim.replay.change import Change
-from croupier.sim.replay.demand_history import DemandedUnit, DemandHistory
+from croupier.sim.replay.demand_history import DemandHistory
 from croupier.sim.replay.reader import BadLog
 from tests.harness.recorded import RecordedWorld, sealed
 from tests.harness.replayed import look, printed
@@ -29,7 +29,7 @@ def test_an_incomplete_last_line_is_ignored(tmp_path: Path, log: Path) -> None:
     copy = tmp_path / "log"
     copy.write_bytes(data[:-40])
     found = look(copy)
-    assert found.verification.digest is not None
+    assert found.digest is not None
     assert found.reader.notes == [
         f"{copy}, line {data.count(bytes([10]))} is cut off, and was left out"
     ]
@@ -220,8 +220,8 @@ def test_a_quota_is_read() -> None:
     change = Change.parse(["a=2", "b=0.5"], ["x=y=guarantee:cpus:4;mem:8GB, limit:none"], None)
     assert change.weights == {"a": 2000, "b": 500}
     quota = change.quotas[Role("x=y")]
-    assert quota.guarantee == {"cpus": 4000, "mem": 8_192_000}
-    assert quota.limit == {}
+    assert quota["guarantee"] == {"cpus": 4000, "mem": 8_192_000}
+    assert quota["limit"] == {}
     assert str(change) == (
         "a weighs 2, b weighs 0.5, x=y is guaranteed cpus:4;mem:8GB, x=y is limited to nothing"
     )
@@ -243,8 +243,8 @@ def test_a_task_counts_for_the_demand_whose_constraints_its_agent_passes() -> No
     history.declare([in_zone("a", 2)], ADS, 1.0)
     both = [in_zone("a", 2), in_zone("b", 1)]
     history.declare(both, ADS, 2.0)
-    assert history.launch(ADS, UNIT, {"zone": "b"}) == DemandedUnit(2.0, both[1])
-    assert history.launch(ADS, UNIT, {"zone": "b"}) == DemandedUnit(1.0, both[0])
+    assert history.launch(ADS, UNIT, {"zone": "b"}) == (2.0, both[1])
+    assert history.launch(ADS, UNIT, {"zone": "b"}) == (1.0, both[0])
     assert [tracked.units for tracked in history] == [1, 0]
 
 
@@ -252,14 +252,14 @@ def test_tasks_beyond_the_demand_have_no_time_of_demand() -> None:
     history = DemandHistory(0.0)
     wanted = in_zone("a", 1)
     history.declare([wanted], ADS, 1.0)
-    assert history.launch(ADS, UNIT, {}) == DemandedUnit(1.0, wanted)
-    assert history.launch(ADS, UNIT, {}) == DemandedUnit(None, wanted)
-    assert history.launch(Role("web"), UNIT, {}) == DemandedUnit(None)
+    assert history.launch(ADS, UNIT, {}) == (1.0, wanted)
+    assert history.launch(ADS, UNIT, {}) == (None, wanted)
+    assert history.launch(Role("web"), UNIT, {}) == (None, None)
 
 
 def test_endless_demand_is_endless_in_its_own_zone_only() -> None:
     history = DemandHistory(0.0)
     finite, endless = in_zone("a", 1), in_zone("b", None)
     history.declare([finite, endless], ADS, 1.0)
-    assert history.launch(ADS, UNIT, {"zone": "a"}) == DemandedUnit(1.0, finite)
-    assert history.launch(ADS, UNIT, {"zone": "b"}) == DemandedUnit(None, endless)
+    assert history.launch(ADS, UNIT, {"zone": "a"}) == (1.0, finite)
+    assert history.launch(ADS, UNIT, {"zone": "b"}) == (None, endless)

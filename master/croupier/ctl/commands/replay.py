@@ -93,8 +93,8 @@ def print_json(found: Replayed, out: TextIO) -> None:
         "policy": head.policy,
         "files": [str(path) for path in found.reader.paths],
         "has_beginning": found.reader.has_beginning,
-        "events": found.verification.events,
-        "digest": found.verification.digest,
+        "events": found.history.events,
+        "digest": found.digest,
         "notes": found.reader.notes,
     }
     for name, figures in (
@@ -127,7 +127,7 @@ def print_figures(runs: Sequence[Figures], names: Mapping[str, str], out: TextIO
 
 
 def _preamble(found: Replayed) -> Iterator[str]:
-    reader, history, verification = found.reader, found.history, found.verification
+    reader, history = found.reader, found.history
     head, seconds = history.head, history.end - history.start
     began = _moment(head.wall_ms)
     yield (
@@ -141,9 +141,9 @@ def _preamble(found: Replayed) -> Iterator[str]:
             " name one of their files to replay that"
         )
     yield from reader.notes
-    if verification.digest is not None:
-        yield f"decisions: the same, byte for byte, in all {verification.events} events"
-        yield f"digest {verification.digest}"
+    if found.digest is not None:
+        yield f"decisions: the same, byte for byte, in all {history.events} events"
+        yield f"digest {found.digest}"
     else:
         yield (
             f"decisions: not verified: the log has no beginning,"

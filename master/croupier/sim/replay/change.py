@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from croupier.master.allocator import policies
 from croupier.master.core.roles import RoleChange, check_settings
@@ -12,15 +13,9 @@ from croupier.model.errors import InvalidRequest
 from croupier.model.ids import Role, check_role
 from croupier.model.roles import RoleSettings, format_amounts, parse_amounts
 from croupier.model.scalar import format_milli
-from croupier.sim.replay.history import RoleSet
 
-
-@dataclass(frozen=True, slots=True)
-class Quota:
-    """A guarantee and a limit, in thousandths; None keeps the recorded one."""
-
-    guarantee: Mapping[str, int] | None = None
-    limit: Mapping[str, int] | None = None
+# Amounts in thousandths: of a `guarantee`, a `limit` or both; others stay as recorded.
+Quota = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +43,18 @@ class Change:
     def __str__(self) -> str:
         parts = [f"{role} weighs {format_milli(each)}" for role, each in self.weights.items()]
         for role, quota in self.quotas.items():
-            for name, amounts in (("guaranteed", quota.guarantee), ("limited to", quota.limit)):
-                if amounts is not None:
-                    parts.append(f"{role} is {name} {format_amounts(amounts) or 'nothing'}")
+            for name, said in (("guarantee", "guaranteed"), ("limit", "limited to")):
+                if name in quota:
+                    parts.append(f"{role} is {said} {format_amounts(quota[name]) or 'nothing'}")
         parts += [] if self.policy is None else [f"the policy is {self.policy}"]
         return ", ".join(parts)
 
     def settings(self, role: Role, settings: RoleSettings) -> RoleSettings:
         """Return the role's settings after the change of `settings`."""
+        changed: dict[str, Any] = dict(self.quotas.get(role, {}))
         if role in self.weights:
-            settings = replace(settings, weight=self.weights[role])
-        quota = self.quotas.get(role)
-        if quota is None:
-            return settings
-        guarantee = settings.guarantee if quota.guarantee is None else quota.guarantee
-        limit = settings.limit if quota.limit is None else quota.limit
-        return replace(settings, guarantee=guarantee, limit=limit)
+            changed["weight"] = self.weights[role]
+        return replace(settings, **changed)
 
     def roles(self, roles: Mapping[Role, RoleSettings]) -> dict[Role, RoleSettings]:
         """Return the settings of all roles after the change of `roles`.
@@ -82,7 +73,9 @@ class Change:
         return changed
 
     def over_time(
-        self, roles: Mapping[Role, RoleSettings], later: Sequence[RoleSet]
+        self,
+        roles: Mapping[Role, RoleSettings],
+        later: Sequence[tuple[float, Role, RoleSettings]],
     ) -> list[tuple[float, RoleChange]]:
         """Apply the change to the role updates `later`; `roles` are the settings before them.
 
@@ -91,10 +84,10 @@ class Change:
         """
         now = dict(roles)
         changes = []
-        for each in later:
-            now[each.role] = settings = self.settings(each.role, each.settings)
+        for at, role, recorded in later:
+            now[role] = settings = self.settings(role, recorded)
             check_settings(now)
-            changes.append((each.at, RoleChange(each.role, settings)))
+            changes.append((at, RoleChange(role, settings)))
         return changes
 
 
@@ -118,7 +111,7 @@ def _quota(text: str, parts: str) -> Quota:
         if not colon or name not in ("guarantee", "limit") or name in given:
             raise InvalidRequest(f"{text[:80]!r} is not {_QUOTA}")
         given[name] = {} if amounts == "none" else parse_amounts(amounts)
-    return Quota(given.get("guarantee"), given.get("limit"))
+    return given
 
 
 _QUOTA = "ROLE=guarantee:AMOUNTS,limit:AMOUNTS (example: 'ads=guarantee:cpus:4;mem:8GB,limit:none')"

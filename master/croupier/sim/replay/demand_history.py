@@ -96,19 +96,6 @@ class TrackedDemand:
         return since
 
 
-@dataclass(frozen=True, slots=True)
-class DemandedUnit:
-    """The unit of demand that a launched task counts for.
-
-    Attributes:
-        since: the time since which it was wanted; None if there is none.
-        demand: None if none was declared.
-    """
-
-    since: float | None
-    demand: Demand | None = None
-
-
 class DemandHistory:
     """All demands of one framework."""
 
@@ -137,10 +124,17 @@ class DemandHistory:
             tracked.declare(demand, at)
             self._tracked[key] = tracked
 
-    def launch(self, role: Role, task: Resources, facts: Mapping[str, str]) -> DemandedUnit:
-        """Count a task that is launched in the role, on an agent with these attributes."""
+    def launch(
+        self, role: Role, task: Resources, facts: Mapping[str, str]
+    ) -> tuple[float | None, Demand | None]:
+        """Count a task that is launched in the role, on an agent with these attributes.
+
+        Returns:
+            The time since which it was wanted, if it has one, and the demand that it counts for,
+            if one was declared.
+        """
         if not self.declares:
-            return DemandedUnit(self._quiet_since)
+            return self._quiet_since, None
         mine = [tracked for tracked in self._tracked.values() if tracked.role == role]
         place = counted_for([tracked.left for tracked in mine], task, facts)
         if place is None:
@@ -148,8 +142,8 @@ class DemandHistory:
             endless = [replace(tracked.demand, count=None) for tracked in mine]
             place = counted_for(endless, task, facts)
         if place is None:
-            return DemandedUnit(None)
+            return None, None
         tracked = mine[place]
         if tracked.endless_since is not None:
-            return DemandedUnit(None, tracked.demand)
-        return DemandedUnit(tracked.take(), tracked.demand)
+            return None, tracked.demand
+        return tracked.take(), tracked.demand

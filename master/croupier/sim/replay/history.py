@@ -110,15 +110,6 @@ class FrameworkStay:
         self.endless.setdefault(demand_key(tracked.role, demand), (tracked.since, demand))
 
 
-@dataclass(frozen=True, slots=True)
-class RoleSet:
-    """An operator's change of a role."""
-
-    at: float
-    role: Role
-    settings: RoleSettings
-
-
 class History:
     """Collects the history, line by line.
 
@@ -126,7 +117,8 @@ class History:
         head: the head of the first file.
         end: the time of the last line.
         roles: the settings of roles at the beginning.
-        role_changes, agents, frameworks, tasks: in order of time.
+        role_changes: an operator's changes of roles, with their times.
+        agents, frameworks, tasks: in order of time, as `role_changes` are.
         events: the number of events.
     """
 
@@ -136,7 +128,7 @@ class History:
         self.roles: dict[Role, RoleSettings] = dict(head.roles) if head.part == 1 else {}
         if head.registry is not None:
             self.roles |= {each.role: each.settings for each in head.registry.roles.values()}
-        self.role_changes: list[RoleSet] = []
+        self.role_changes: list[tuple[float, Role, RoleSettings]] = []
         self.agents: list[AgentStay] = []
         self.frameworks: list[FrameworkStay] = []
         self.tasks: list[TaskRun] = []
@@ -269,7 +261,7 @@ class History:
             facts = agent and facts_of(agent.hostname, agent.attributes, agent.features)
             wanted = stay.demands.launch(role, task.resources, facts or {})
             place = (stay.framework_id, role, agents[task.task_id], task.resources)
-            run = TaskRun(*place, entry.at, wanted.since, wanted.demand)
+            run = TaskRun(*place, entry.at, *wanted)
             self._launched((stay.framework_id, task.task_id), run)
 
     def _on_submit(self, entry: LogEntry, stay: FrameworkStay, call: calls.Submit) -> None:
@@ -292,7 +284,7 @@ class History:
         for role, settings in changed_settings(event.changes, self._set, self.head.roles).items():
             if role in changed:
                 self._set[role] = settings
-                self.role_changes.append(RoleSet(entry.at, role, settings))
+                self.role_changes.append((entry.at, role, settings))
 
     def _on_outcome(self, at: float, outcome: Outcome) -> None:
         match outcome:

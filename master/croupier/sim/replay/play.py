@@ -22,7 +22,7 @@ from croupier.sim.machine import Machine, Size
 from croupier.sim.replay.change import Change
 from croupier.sim.replay.history import AgentStay, History
 from croupier.sim.replay.ledger import Figures, Ledger, Party, Waits, WaitTally, parties_of
-from croupier.sim.replay.workload import Batch, Endless, TracePart, parts_of
+from croupier.sim.replay.workload import Batch, TracePart, parts_of
 from croupier.sim.work import Work
 
 _PATIENCE_S = 365 * 24 * 3600.0
@@ -88,7 +88,7 @@ class _Actor:
         self.works += [(work, batch.was_running) for work in works]
         self.framework.submit(works)
 
-    def _begin(self, endless: Endless) -> None:
+    def _begin(self, endless: Batch) -> None:
         seconds = cycle(endless.seconds)
         backlog = min(max(self._play.capacity(endless), 1), _MOST_BACKLOG)
         made = [Work(endless.shape, next(seconds), job=seconds) for _ in range(backlog)]
@@ -140,7 +140,7 @@ class _Play:
         self.kernel.run(self._seconds, lambda now: progress(now / (self._seconds or 1.0)))
         return self._ledger.figures(self._waits())
 
-    def capacity(self, endless: Endless) -> int:
+    def capacity(self, endless: Batch) -> int:
         """Return how many tasks of the shape fit on all agents of the history."""
         unit = endless.shape.ask
         return sum(unit.units_within(stay.total, _MOST_BACKLOG) for stay in self._history.agents)

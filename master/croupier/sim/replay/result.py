@@ -28,20 +28,16 @@ _Change = tuple[float, int, int, Mapping[str, int], TaskRun | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Verification:
-    """The verified events; `digest` is None if the log has no beginning and was not verified."""
-
-    events: int
-    digest: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class Replayed:
-    """The result of a replay; figures are None if they were not requested."""
+    """The result of a replay; figures are None if they were not requested.
+
+    Attributes:
+        digest: of all decisions; None if the log has no beginning and was not verified.
+    """
 
     reader: Reader
     history: History
-    verification: Verification
+    digest: str | None
     recorded: Figures | None = None
     change: Change | None = None
     before: Figures | None = None
@@ -61,18 +57,18 @@ def find(path: Path, change: Change, progress: Progress, *, verify: bool = False
             " and without it decisions cannot be made again"
         )
     passes = 1 if verify or not change else 3
-    history, verification = _read(reader, partial(_report, progress, "reading", 0, passes))
+    history, digest = _read(reader, partial(_report, progress, "reading", 0, passes))
     if verify:
-        return Replayed(reader, history, verification)
+        return Replayed(reader, history, digest)
     recorded = figures_of(history)
     if not change:
-        return Replayed(reader, history, verification, recorded)
+        return Replayed(reader, history, digest, recorded)
     before = _played(history, Change(), partial(_report, progress, "as it was", 1, passes))
     after = _played(history, change, partial(_report, progress, "as it would be", 2, passes))
-    return Replayed(reader, history, verification, recorded, change, before, after)
+    return Replayed(reader, history, digest, recorded, change, before, after)
 
 
-def _read(reader: Reader, progress: Callable[[float], None]) -> tuple[History, Verification]:
+def _read(reader: Reader, progress: Callable[[float], None]) -> tuple[History, str | None]:
     history = History(reader.first)
     exact = Verifier(reader.first) if reader.has_beginning else None
     for place, line in reader.lines(progress):
@@ -83,7 +79,7 @@ def _read(reader: Reader, progress: Callable[[float], None]) -> tuple[History, V
         except Exception as error:
             raise BadLog(f"{place}: inconsistent with the lines before: {error}") from None
     history.finish()
-    return history, Verification(history.events, exact.digest if exact is not None else None)
+    return history, exact.digest if exact is not None else None
 
 
 def _played(history: History, change: Change, progress: Callable[[float], None]) -> Figures:

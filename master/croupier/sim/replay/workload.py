@@ -56,21 +56,13 @@ class Batch:
     was_running: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Endless:
-    """Endless tasks of one shape that take `seconds`, in turn."""
-
-    at: float
-    shape: Shape
-    seconds: tuple[float, ...]
-
-
 @dataclass(slots=True)
 class TracePart:
     """The work of one framework in one role; times are seconds since the beginning.
 
     Attributes:
         left: the time of its removal; None if it was not removed.
+        endless: tasks that are repeated without end, with their durations in turn.
     """
 
     framework_id: str
@@ -79,7 +71,7 @@ class TracePart:
     left: float | None
     declares: bool
     batches: list[Batch] = field(default_factory=list)
-    endless: list[Endless] = field(default_factory=list)
+    endless: list[Batch] = field(default_factory=list)
 
 
 def parts_of(history: History) -> list[TracePart]:
@@ -168,7 +160,7 @@ def _part(history: History, stay: FrameworkStay, role: Role, runs: Sequence[Task
                 if run.demand is not None and demand_key(role, run.demand) == key
             ]
             shape = builder.shape(demand.unit, demand)
-            part.endless.append(Endless(max(since - start, 0.0), shape, builder.pattern(like)))
+            part.endless.append(Batch(max(since - start, 0.0), shape, builder.pattern(like)))
     return part
 
 
