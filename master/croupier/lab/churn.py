@@ -7,7 +7,7 @@ siblings (E). A policy that keeps them leaves no node below either by more than 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -146,24 +146,10 @@ def random_plan(chance: random.Random, name: str) -> ChurnPlan:
     return ChurnPlan(name, capacity, weights, demands)
 
 
-def churned(
-    plans: Sequence[ChurnPlan],
-    make_rule: MakeRule,
-    seed: int,
-    *,
-    steps: int,
-    on_tree: Callable[[], None],
-) -> Tally:
-    """Fill each tree, drain clients and wear it; count the nodes below their entitlements.
-
-    `on_tree` is called after each tree.
-    """
-    tally = Tally()
-    for number, plan in enumerate(plans):
-        churn = Churn(plan, make_rule, random.Random(f"{seed} {number}"))
-        for _ in range(3):
-            churn.drain()
-            churn.wear(steps // 3)
-        tally.add(plan, churn.filling.forest)
-        on_tree()
-    return tally
+def churned(plan: ChurnPlan, make_rule: MakeRule, chance: random.Random, *, steps: int) -> Forest:
+    """Fill a tree, drain clients and wear it; return its end."""
+    churn = Churn(plan, make_rule, chance)
+    for _ in range(3):
+        churn.drain()
+        churn.wear(steps // 3)
+    return churn.filling.forest

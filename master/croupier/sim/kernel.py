@@ -105,13 +105,11 @@ class Kernel:
 
     Attributes:
         state: the state of the master's core.
-        steps: the number of events that the core was given.
         on_fact: receives each fact, if set.
     """
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self.steps = 0
         self.on_fact: Callable[[Fact], None] | None = None
         self._clock = VirtualClock()
         self.at = self._clock.at
@@ -145,7 +143,6 @@ class Kernel:
 
     def step(self, event: Event) -> None:
         """Give the master an event, and deliver its messages."""
-        self.steps += 1
         for effect in step(self.state, event, self.now):
             if isinstance(effect, Send):
                 peer = self._peers.get(effect.session)

@@ -11,7 +11,7 @@ import pytest
 from croupier.ctl.__main__ import main
 from croupier.lab.cli import EXPERIMENTS, ExperimentEntry
 from croupier.lab.experiments import hierarchy, properties
-from croupier.lab.solvers.properties import asset
+from croupier.lab.solvers.continuous import asset
 from croupier.sim.experiment import Check, Line, Options, Plot, Progress, Result, Table
 
 

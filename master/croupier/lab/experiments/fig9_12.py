@@ -181,15 +181,10 @@ def run(options: Options, progress: Progress) -> Result:
 
 
 def _mean(each: list[Fig9Outcome]) -> Fig9Outcome:
-    def mean(field: str) -> float:
-        return fmean(getattr(outcome, field) for outcome in each)
-
     fields = ("small_jobs", "large_jobs", "small_s", "large_s", "cpus", "mem")
+    means = {field: fmean(getattr(outcome, field) for outcome in each) for field in fields}
     simulated = sum((outcome.simulated for outcome in each), Simulated(0, 0))
-    small_jobs, large_jobs, small_s, large_s, cpus, mem = map(mean, fields)
-    return Fig9Outcome(
-        each[0].scheme, small_jobs, large_jobs, small_s, large_s, cpus, mem, simulated
-    )
+    return Fig9Outcome(each[0].scheme, simulated=simulated, **means)
 
 
 def _cpus(size: Size) -> Resources:

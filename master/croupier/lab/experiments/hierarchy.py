@@ -103,13 +103,18 @@ def run(options: Options, progress: Progress) -> Result:
     rows: list[_Row] = []
     for number, (policy, make_rule) in enumerate(RULES.items()):
         trees = random_trees[:SLOW_TREES] if policy == SLOW else random_trees
-        on_tree = _counter(progress, number, 2 + len(trees), policy)
+        done = 0
         for kind, plans in (
             (COMPLEMENTARY.name, [COMPLEMENTARY]),
             (WEIGHTED.name, [WEIGHTED]),
             ("random", trees),
         ):
-            tally = churned(plans, make_rule, options.seed, steps=STEPS, on_tree=on_tree)
+            tally = Tally()
+            for index, plan in enumerate(plans):
+                chance = random.Random(f"{options.seed} {index}")
+                tally.add(plan, churned(plan, make_rule, chance, steps=STEPS))
+                done += 1
+                progress((number + done / (2 + len(trees))) / len(RULES), policy)
             rows.append(_Row(policy, kind, tally))
     lines = _drained()
     return Result(
@@ -118,17 +123,6 @@ def run(options: Options, progress: Progress) -> Result:
         plots=(_plot(lines),),
         notes=tuple(_names_below(rows)),
     )
-
-
-def _counter(progress: Progress, number: int, trees: int, policy: str) -> Callable[[], None]:
-    done = 0
-
-    def on_tree() -> None:
-        nonlocal done
-        done += 1
-        progress((number + done / trees) / len(RULES), policy)
-
-    return on_tree
 
 
 def _checks(rows: list[_Row]) -> list[Check]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
+from croupier.lab.solvers import continuous
 from croupier.lab.solvers import properties as of
-from croupier.lab.solvers.properties import Instance, Policy, Property
+from croupier.lab.solvers.market import ceei
+from croupier.lab.solvers.properties import Instance, Policy, Property, short
 from croupier.sim.experiment import Check, Options, Progress, Result, Table
 
 EXPECTED = (
@@ -23,9 +24,9 @@ EXPECTED = (
 )
 
 POLICIES: Final[tuple[tuple[str, Policy], ...]] = (
-    ("asset", of.asset),
-    ("CEEI", of.market),
-    ("DRF", of.drf),
+    ("asset", continuous.asset),
+    ("CEEI", ceei),
+    ("DRF", continuous.drf),
 )
 # The policies that have each property, as printed in the paper.
 PROPERTIES: Final[tuple[tuple[str, Property, str], ...]] = (
@@ -42,14 +43,6 @@ PROPERTIES: Final[tuple[tuple[str, Property, str], ...]] = (
 TRIED: Final = {"asset": 800, "CEEI": 200, "DRF": 800}
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The result of a search: the number of instances tried, and the counterexample, if any."""
-
-    tried: int
-    counterexample: str | None
-
-
 def run(options: Options, progress: Progress) -> Result:
     """Run the experiment; see the module."""
     rows: list[tuple[object, ...]] = []
@@ -60,11 +53,16 @@ def run(options: Options, progress: Progress) -> Result:
         row: list[object] = [title]
         for place, (name, policy) in enumerate(POLICIES):
             progress((index * len(POLICIES) + place) / cells, f"{title}, {name}")
-            found = search(has, policy, options.seed, TRIED[name])
-            row += ["yes" if found.counterexample is None else "no", found.tried]
-            if found.counterexample is not None:
-                counterexamples.append((name, title, found.counterexample))
-            checks.append(_check(name, title, name in holders.split(), found))
+            tried, counterexample = search(has, policy, options.seed, TRIED[name])
+            row += ["yes" if counterexample is None else "no", tried]
+            got = f"held on {tried} instances"
+            if counterexample is not None:
+                counterexamples.append((name, title, counterexample))
+                got = f"failed on instance {tried}"
+            should = name in holders.split()
+            expected = "yes" if should else "no"
+            passed = (counterexample is None) == should
+            checks.append(Check(f"{name}: {title}", expected, got, passed))
         rows.append(tuple(row))
     checks += paper_counterexamples()
     columns = ("property", *(c for name, _ in POLICIES for c in (name, f"{name} tried")))
@@ -79,79 +77,65 @@ def run(options: Options, progress: Progress) -> Result:
     )
 
 
-def search(has: Property, policy: Policy, seed: int, most: int) -> Found:
-    """Look for a counterexample among `most` instances."""
+def search(has: Property, policy: Policy, seed: int, most: int) -> tuple[int, str | None]:
+    """Try at most `most` instances; return how many were tried, and the counterexample, if any."""
     chance = random.Random(seed)
     for tried in range(1, most + 1):
         instance = of.generate(chance)
         wrong = has(policy, instance, chance)
         if wrong is not None:
-            return Found(tried, f"{instance}: {wrong}")
-    return Found(most, None)
-
-
-def _check(policy: str, title: str, should: bool, found: Found) -> Check:
-    has = found.counterexample is None
-    got = f"held on {found.tried} instances" if has else f"failed on instance {found.tried}"
-    return Check(f"{policy}: {title}", "yes" if should else "no", got, has == should)
+            return tried, f"{instance}: {wrong}"
+    return most, None
 
 
 def paper_counterexamples() -> list[Check]:
     """Try the paper's counterexamples, each on the policy that it is against and on DRF."""
-    chance = random.Random(0)
+    asset, drf = continuous.asset, continuous.drf
     one = _instance((30, 30), (1, 3), (1, 1))
     two = _instance((21, 21), (3, 2), (4, 1))
     five = _instance((100, 100), (4, 1), (1, 16), (16, 1))
     return [
-        _against("Theorem 1: asset", of.asset, of.has_sharing_incentive, one, chance, fails=True),
-        _against("Theorem 1: DRF", of.drf, of.has_sharing_incentive, one, chance, fails=False),
-        _bottleneck("Theorem 2: asset", of.asset, two, fails=True),
-        _bottleneck("Theorem 2: DRF", of.drf, two, fails=False),
-        _lie("Theorem 4: CEEI", of.market, fails=True),
-        _lie("Theorem 4: DRF", of.drf, fails=False),
-        _against(
-            "Theorem 5: CEEI", of.market, of.is_monotone_in_population, five, chance, fails=True
-        ),
-        _against("Theorem 5: DRF", of.drf, of.is_monotone_in_population, five, chance, fails=False),
-        _more("Theorem 6: DRF", of.drf),
+        _against("Theorem 1: asset", asset, of.has_sharing_incentive, one, fails=True),
+        _against("Theorem 1: DRF", drf, of.has_sharing_incentive, one, fails=False),
+        _bottleneck("Theorem 2: asset", asset, two, fails=True),
+        _bottleneck("Theorem 2: DRF", drf, two, fails=False),
+        _lie("Theorem 4: CEEI", ceei, fails=True),
+        _lie("Theorem 4: DRF", drf, fails=False),
+        _against("Theorem 5: CEEI", ceei, of.is_monotone_in_population, five, fails=True),
+        _against("Theorem 5: DRF", drf, of.is_monotone_in_population, five, fails=False),
+        _more("Theorem 6: DRF", drf),
     ]
 
 
-def _against(
-    what: str,
-    policy: Policy,
-    has: Property,
-    instance: Instance,
-    chance: random.Random,
-    *,
-    fails: bool,
-) -> Check:
-    return _stated(what, instance, has(policy, instance, chance), fails=fails)
+def _against(what: str, policy: Policy, has: Property, instance: Instance, *, fails: bool) -> Check:
+    # These properties draw nothing at random.
+    return _stated(what, instance, has(policy, instance, random.Random(0)), fails=fails)
 
 
 def _bottleneck(what: str, policy: Policy, instance: Instance, *, fails: bool) -> Check:
     """Check that users whose dominant resource is 1 have half of it each."""
-    tasks = policy(instance)
+    tasks = instance.tasks(policy)
     half = instance.capacity[0] / 2
     parts = [x * demand[0] for x, demand in zip(tasks, instance.demands, strict=True)]
-    wrong = None if parts == [half, half] else f"parts of resource 1 are {_listed(parts)}"
+    listed = ", ".join(map(short, parts))
+    wrong = None if parts == [half, half] else f"parts of resource 1 are {listed}"
     return _stated(what, instance, wrong, fails=fails)
 
 
 def _lie(what: str, policy: Policy, *, fails: bool) -> Check:
     """Check what user 1 gains by claiming 8 of resource 2 where it needs 1."""
     instance = _instance((100, 100), (16, 1), (1, 2))
-    honest = policy(instance)[0]
+    honest = instance.tasks(policy)[0]
     lying = of.tasks_by_lie(policy, instance, 0, (Fraction(16), Fraction(8)))
-    wrong = f"{_listed([honest])} tasks become {_listed([lying])} by the lie <16, 8>"
+    wrong = f"{short(honest)} tasks become {short(lying)} by the lie <16, 8>"
     return _stated(what, instance, wrong if lying > honest + of.SLACK else None, fails=fails)
 
 
 def _more(what: str, policy: Policy) -> Check:
     """Check that four times resource 2 takes a sixth of the cluster from user 1."""
     instance = _instance((100, 100), (2, 1), (1, 2))
-    before, after = policy(instance)[0], policy(instance.grown(1, Fraction(4)))[0]
-    wrong = f"{_listed([before])} tasks become {_listed([after])} with 4 times resource 2"
+    before, after = (each.tasks(policy)[0] for each in (instance, instance.grown(1, Fraction(4))))
+    wrong = f"{short(before)} tasks become {short(after)} with 4 times resource 2"
     return _stated(what, instance, wrong if after < before else None, fails=True)
 
 
@@ -168,10 +152,4 @@ def _instance(capacity: Sequence[int], *demands: Sequence[int]) -> Instance:
     return Instance(
         tuple(Fraction(amount) for amount in capacity),
         tuple(tuple(Fraction(need) for need in demand) for demand in demands),
-    )
-
-
-def _listed(amounts: Sequence[Fraction]) -> str:
-    return ", ".join(
-        str(amount) if amount.denominator < 10_000 else f"{float(amount):.6g}" for amount in amounts
     )
