@@ -5,9 +5,9 @@
 Agents are connections from two other processes that run no tasks (`tests.harness.light_agents`).
 They back off as real agents do. The master is killed with SIGKILL and restarted after a second on
 the same SQLite file. Times count from its restart. The agents and the framework share the machine
-with the master, so the CPU of each is printed: what the master alone would need is its own CPU. Then
-all are idle for 30 s but for heartbeats. The lag of the master's loop is that of a timer every 50
-ms; on a busy machine it includes waits for a CPU.
+with the master, so the CPU of each is printed: what the master alone would need is its own CPU.
+Then all are idle for 30 s but for heartbeats. The lag of the master's loop is that of a timer every
+50 ms; on a busy machine it includes waits for a CPU.
 """
 
 from __future__ import annotations
