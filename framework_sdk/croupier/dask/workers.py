@@ -22,7 +22,6 @@ from croupier.futures.shape import Shape
 from croupier.futures.start import private_python_hint
 from croupier.sdk import (
     Conflict,
-    Constraint,
     CroupierError,
     Framework,
     InvalidRequest,
@@ -34,7 +33,6 @@ from croupier.sdk import (
     TaskState,
     TaskStatus,
     Unavailable,
-    enforces,
 )
 
 _PREFIX: Final = "DASK_DISTRIBUTED__COMM__"
@@ -76,12 +74,6 @@ class DaskLaunch:
     user: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()
-
-    @property
-    def conditions(self) -> tuple[Constraint, ...]:
-        """Conditions on agents."""
-        needs = self.task("check", "tcp://check", Security()).needs
-        return (*self.shape.constraints, *((enforces(*needs),) if needs else ()))
 
     def task(self, worker: str, scheduler: str, security: Security) -> Task:
         """Return the task of a worker, named `worker`, of the scheduler at an address.
@@ -235,7 +227,7 @@ class WorkerFramework(Framework):
         self._wanted.add(worker)
         while worker in self._wanted:
             try:
-                (verdict,) = await self.submit([task], constraints=self.launch.conditions)
+                (verdict,) = await self.submit([task], constraints=self.launch.shape.constraints)
             except Unavailable:
                 # It may have it. The update of a task that it does not know begins again.
                 await self.reconcile([worker])
