@@ -225,11 +225,8 @@ def print_output(target: Target, task: TaskName, part: OutputPart, *, raw: bool)
         out = sys.stdout.buffer
         change = None if raw or not out.isatty() else terminal_text()
         printer = Printer(out, sys.stderr.buffer, prefixed=False)
-        try:
-            async for data in Reader(partial(connected, target), task, part).read():
-                await printer.write(out, data if change is None else change(data))
-        finally:
-            printer.close()
+        async for data in Reader(partial(connected, target), task, part).read():
+            await printer.write(out, data if change is None else change(data))
 
     try:
         asyncio.run(copy())

@@ -6,12 +6,10 @@ slows down the reading from agents, and nothing piles up.
 
 from __future__ import annotations
 
-import asyncio
 import os
-import queue
-import threading
-from collections.abc import Callable
 from typing import BinaryIO, Final, Literal
+
+from croupier.process.writer_thread import WriterThread
 
 # Longer lines are printed in pieces.
 MAX_LINE: Final = 64 * 1024
@@ -58,10 +56,8 @@ class Printer:
         """Write to `out` and `err`; with `prefixed` each line has the prefix of its copy."""
         self._files = {"stdout": out, "stderr": err}
         self._prefixed = prefixed
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         # A daemon thread, so that a reader that never reads cannot keep the process alive.
-        self._thread = threading.Thread(target=self._work, name="printer", daemon=True)
-        self._thread.start()
+        self._thread = WriterThread("printer")
 
     def sink(self, index: int, stream: Stream) -> Sink:
         """Return the sink of one stream of one copy."""
@@ -70,33 +66,17 @@ class Printer:
         prefix = prefix_of(index, coloured=coloured)
         return Sink(self, file, LinePrefixer(prefix) if self._prefixed else None)
 
-    def close(self) -> None:
-        """Write everything that is queued, then end the thread."""
-        self._jobs.put(None)
-
     async def write(self, file: BinaryIO, data: bytes) -> None:
         """Write all of `data`; raises OutputClosed if the reader has closed it."""
-        loop = asyncio.get_running_loop()
-        written: asyncio.Future[None] = loop.create_future()
 
         def write() -> None:
-            error: Exception | None = None
-            try:
-                file.write(data)
-                file.flush()
-            except (OSError, ValueError) as failure:
-                error = OutputClosed(str(failure))
-            loop.call_soon_threadsafe(_settle, written, error)
+            file.write(data)
+            file.flush()
 
-        self._jobs.put(write)
-        await written
-
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            try:
-                job()
-            except RuntimeError:
-                return  # the loop is closed, so nothing waits for this
+        try:
+            await self._thread.run(write)
+        except (OSError, ValueError) as error:
+            raise OutputClosed(str(error)) from None
 
 
 class Sink:
@@ -116,12 +96,3 @@ class Sink:
         data = self._prefixer.finish() if self._prefixer else b""
         if data:
             await self._printer.write(self._file, data)
-
-
-def _settle(future: asyncio.Future[None], error: Exception | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(None)
-    else:
-        future.set_exception(error)

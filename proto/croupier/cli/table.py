@@ -134,14 +134,6 @@ def lines_of(
     return drawn_lines(columns, width, notes=notes)
 
 
-def _print_drawn(table: Table, views: Sequence[View], out: TextIO, with_titles: bool) -> None:
-    titles, *lines = lines_of(table, views, shutil.get_terminal_size().columns)
-    if with_titles:
-        print(bold(titles), file=out)
-    for line in lines:
-        print(line, file=out)
-
-
 def bold(text: str) -> str:
     """Return `text` for a terminal, bold if that has colours."""
     return f"\x1b[1m{text}\x1b[0m" if takes_colour() else text

@@ -112,8 +112,6 @@ async def _run(job: Job, target: Target, limits: Limits) -> int:
                 return await Run(target, launcher, outputs, signals).to_the_end(limits)
     except PermissionDenied as error:
         raise PermissionDenied(f"{error}{role_hint(job, str(error))}") from None
-    finally:
-        printer.close()
 
 
 class Run:

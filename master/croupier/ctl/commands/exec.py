@@ -134,8 +134,6 @@ class _Exec:
             if not self._has_started:
                 raise
             return CommandEnd(LOST, f"the command was ended: {error}")
-        finally:
-            printer.close()
 
     async def _converse(self, master: Master, printer: Printer) -> CommandEnd:
         call: Any = master.service.ExecTask()

@@ -59,16 +59,13 @@ class Reading:
         """Print the output of ended tasks, and return what was printed on stdout."""
         printer = Printer(self.out, io.BytesIO(), prefixed=False)
         warn = self.warnings.append
-        try:
-            ways = (self.addresses, self.links, warn, lambda: security)
-            async with Outputs(printer, *ways) as outputs:
-                for index, task_id in enumerate(task_ids):
-                    outputs.follow(index, "a1", "f", task_id)
-                    outputs.on_ended(task_id, has_run=True)
-                async with asyncio.timeout(10):
-                    await outputs.finished()
-        finally:
-            printer.close()
+        ways = (self.addresses, self.links, warn, lambda: security)
+        async with Outputs(printer, *ways) as outputs:
+            for index, task_id in enumerate(task_ids):
+                outputs.follow(index, "a1", "f", task_id)
+                outputs.on_ended(task_id, has_run=True)
+            async with asyncio.timeout(10):
+                await outputs.finished()
         return self.out.getvalue()
 
 

@@ -54,14 +54,11 @@ async def ended_task(agent: TaskOutputs, shown: Shown) -> AsyncIterator[Outputs]
     addresses = Known(Target((Address("127.0.0.1", 9),)))
     addresses.learn("a1", agent.address)
     printer = Printer(shown.out, io.BytesIO(), prefixed=False)
-    try:
-        links = Links(Target((Address("127.0.0.1", 9),)))
-        async with Outputs(printer, addresses, links, shown.warnings.append) as outputs:
-            outputs.follow(0, "a1", "f", "run-0")
-            outputs.on_ended("run-0", has_run=True)
-            yield outputs
-    finally:
-        printer.close()
+    links = Links(Target((Address("127.0.0.1", 9),)))
+    async with Outputs(printer, addresses, links, shown.warnings.append) as outputs:
+        outputs.follow(0, "a1", "f", "run-0")
+        outputs.on_ended("run-0", has_run=True)
+        yield outputs
 
 
 async def test_output_of_a_busy_agent_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
