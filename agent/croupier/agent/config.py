@@ -26,7 +26,7 @@ from croupier.net.address import (
     parse_addresses,
 )
 from croupier.process.cli import read_by
-from croupier.process.http.hosts import format_names, parse_names
+from croupier.process.http.hosts import parse_names
 from croupier.process.logging import LogFormat, LogLevel
 from croupier.process.tls.flags import TlsFlags, check_exposed
 
@@ -101,7 +101,7 @@ class AgentConfig:
     """Address to serve /metrics, /healthz, /readyz and /output on; port 0 picks a free port."""
 
     http_names: Annotated[
-        tuple[str, ...], read_by(parse_names, negative=(), show_default=format_names)
+        tuple[str, ...], read_by(parse_names, negative=(), show_default=",".join)
     ] = ()
     """Further names, separated by commas, accepted in the Host header of HTTP requests. The
     machine's hostname and addresses are always accepted."""

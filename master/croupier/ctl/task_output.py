@@ -112,7 +112,7 @@ class Reader:
             try:
                 async with self._connect() as master:
                     request = self._request()
-                    answers = master.watch(master.service.ReadTaskFile, request)
+                    answers = master.answers(master.service.ReadTaskFile(request))
                     async with aclosing(answers), advising(self._task, master):
                         async for answer in answers:
                             if request.HasField("limit"):

@@ -26,7 +26,7 @@ from croupier.master.weights import Weights
 from croupier.model.errors import InvalidRequest
 from croupier.net.address import DEFAULT_MASTER, MASTER_HTTP_PORT, Address
 from croupier.process.cli import Seconds, read_by
-from croupier.process.http.hosts import format_names, parse_names
+from croupier.process.http.hosts import parse_names
 from croupier.process.logging import LogFormat, LogLevel
 from croupier.process.tls.flags import TlsFlags, check_exposed
 
@@ -96,7 +96,7 @@ class MasterConfig:
     """Address for /metrics, /healthz and /readyz."""
 
     http_names: Annotated[
-        tuple[str, ...], read_by(parse_names, negative=(), show_default=format_names)
+        tuple[str, ...], read_by(parse_names, negative=(), show_default=",".join)
     ] = ()
     """Further names, separated by commas, accepted in the Host header of HTTP requests. The
     hostname and addresses of this machine are always accepted."""

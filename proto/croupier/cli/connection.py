@@ -74,21 +74,13 @@ class Master:
         except NoSuchCall:
             raise self._older() from None
 
-    async def watch(
-        self, question: grpc.aio.UnaryStreamMultiCallable[RequestT, ResponseT], request: RequestT
-    ) -> AsyncGenerator[ResponseT, None]:
-        """Yield the master's answers until it ends the stream.
+    async def answers(self, call: Answering[ResponseT]) -> AsyncGenerator[ResponseT, None]:
+        """Yield the master's answers to an open call until it ends the stream.
 
         Raises:
             Unavailable: if it cannot be reached, or the connection breaks.
             CroupierError: if it refuses.
         """
-        async with aclosing(self.answers(question(request))) as answers:
-            async for answer in answers:
-                yield answer
-
-    async def answers(self, call: Answering[ResponseT]) -> AsyncGenerator[ResponseT, None]:
-        """Yield the answers of an open call; raises as `watch`."""
         try:
             async for answer in answers_of(call, self.address, self.security):
                 yield answer
@@ -185,7 +177,9 @@ def _advice(error: CroupierError, found: FoundCredentials) -> str:
     if isinstance(error, PermissionDenied):
         return f"you used {found.text}: croupier access whoami shows who you are"
     if found.text == NO_CREDENTIAL:
-        return f"no credential was found: {ways_to_give_one(found)} (croupier doctor)"
+        where = "" if found.file is None else f", or write {found.file}"
+        ways = f"give --token-file or --tls-cert{where}"
+        return f"no credential was found: {ways} (croupier doctor)"
     return f"you used {found.text}: croupier doctor checks it"
 
 
@@ -201,12 +195,6 @@ def run(target: Target, question: Callable[[Master], Coroutine[Any, Any, T]]) ->
             return await question(master)
 
     return asyncio.run(asked())
-
-
-def ways_to_give_one(found: FoundCredentials) -> str:
-    """Return how to give a command a credential."""
-    where = "" if found.file is None else f", or write {found.file}"
-    return f"give --token-file or --tls-cert{where}"
 
 
 def missing_credential(target: Target) -> MissingCredential:

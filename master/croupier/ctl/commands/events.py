@@ -77,7 +77,7 @@ async def print_events(
     while True:
         try:
             async with connected(target) as master:
-                answers = master.watch(master.service.WatchEvents, request)
+                answers = master.answers(master.service.WatchEvents(request))
                 async with aclosing(answers):
                     async for answer in answers:
                         if has_begun and not is_connected:

@@ -171,7 +171,7 @@ async def recent_events(master: Master, is_about: Callable[[pb.ClusterEvent], bo
     found: list[View] = []
     request = pb.WatchEventsRequest(limit=EVENTS_SEARCHED)
     try:
-        answers = master.watch(master.service.WatchEvents, request)
+        answers = master.answers(master.service.WatchEvents(request))
         async with aclosing(answers):
             async for answer in answers:
                 found += [as_object(each) for each in answer.events if is_about(each)]

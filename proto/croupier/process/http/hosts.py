@@ -18,11 +18,6 @@ def parse_names(text: str) -> tuple[str, ...]:
     return tuple(Address.parse(name, 0).host for name in text.split(",") if name.strip())
 
 
-def format_names(names: tuple[str, ...]) -> str:
-    """Return `names` in the form that `parse_names` reads."""
-    return ",".join(names)
-
-
 class HttpHosts:
     """Names of this machine; addresses and `localhost` are always allowed."""
 
