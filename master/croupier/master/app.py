@@ -200,7 +200,9 @@ class MasterDaemon:
 
         addresses = (self._config.listen, self._config.http, self.leadership.address)
         names = (*(address.host for address in addresses), *self._config.http_names)
-        api = HttpApi(security.checks, handlers_of(*services), roster.page_of, roster.other_pages)
+        api = HttpApi(
+            self._clock, security.checks, handlers_of(*services), roster.page_of, roster.other_pages
+        )
         return HttpServer(
             self._registry,
             self._clock,

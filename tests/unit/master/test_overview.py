@@ -284,3 +284,27 @@ async def test_an_error_is_not_shared_later() -> None:
     with pytest.raises(Unavailable):
         await shared.get("", fail)
     assert await shared.get("", make) == 1
+
+
+async def test_kept_answers_are_bounded_by_number_time_and_bytes() -> None:
+    clock, made = StillClock(), 0
+    shared: Shared[int] = Shared(clock, most=3, kept_s=1.0, most_bytes=100)
+
+    async def ask(key: str, size: int = 10) -> int:
+        async def make() -> Made[int]:
+            nonlocal made
+            made += 1
+            return Made(made, size=size)
+
+        return await shared.get(key, make)
+
+    assert [await ask(key) for key in "abcd"] == [1, 2, 3, 4]
+    assert len(shared) == 3
+    assert [await ask("d"), await ask("a")] == [4, 5]
+    # It displaces all others; what is larger than all of them is not kept.
+    assert [await ask("large", 95), await ask("large"), await ask("larger", 101)] == [6, 6, 7]
+    assert len(shared) == 1
+    assert [await ask("larger", 101), await ask("a")] == [8, 9]
+    clock.at = 1.0
+    assert [await ask("a"), await ask("b")] == [10, 11]
+    assert len(shared) == 2

@@ -81,10 +81,11 @@ class Walk:
 
 @dataclass(frozen=True, slots=True)
 class Made(Generic[T]):
-    """An answer, and the seconds of work that it cost."""
+    """An answer, the seconds of work that it cost, and its bytes if the memory for it is bound."""
 
     answer: T
-    cost_s: float
+    cost_s: float = 0.0
+    size: int = 0
 
 
 class Overspent(Unavailable):
@@ -124,17 +125,21 @@ class _Kept(Generic[T]):
         cost_s: of the budget; 0 without one.
     """
 
-    answer: T
+    made: Made[T]
     made_at: float
     until: float
     cost_s: float
 
 
 class Shared(Generic[T]):
-    """The latest answer for each set of permissions."""
+    """The latest answer for each key, such as a set of permissions."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(
+        self, clock: Clock, most: int = MOST_KEPT, kept_s: float = KEPT_S, most_bytes: int = 0
+    ) -> None:
+        """Keep the latest `most` answers, of at most `most_bytes` together, for `kept_s`."""
+        self._clock, self._most, self._kept_s = clock, most, kept_s
+        self._most_bytes, self._bytes = most_bytes, 0
         self._making: dict[Hashable, asyncio.Task[T]] = {}
         # The oldest first.
         self._kept: dict[Hashable, _Kept[T]] = {}
@@ -155,10 +160,12 @@ class Shared(Generic[T]):
         """
         known = self._kept.get(key)
         if known is not None and self._clock.now() < known.until:
-            return known.answer
+            return known.made.answer
         making = self._making.get(key)
         if making is None:
             making = self._making[key] = asyncio.create_task(self._make(key, make, budget))
+            # An error that no caller is left for is no error of the loop.
+            making.add_done_callback(lambda made: made.cancelled() or made.exception())
         # A caller who leaves must not end it for the others.
         return await asyncio.shield(making)
 
@@ -169,9 +176,9 @@ class Shared(Generic[T]):
             made = await (make() if budget is None else budget.spend(make))
         except Overspent:
             known = self._kept.get(key)
-            if known is None or self._clock.now() >= known.made_at + KEPT_S:
+            if known is None or self._clock.now() >= known.made_at + self._kept_s:
                 raise
-            return known.answer
+            return known.made.answer
         else:
             self._keep(key, made, 0.0 if budget is None else made.cost_s)
             return made.answer
@@ -180,15 +187,24 @@ class Shared(Generic[T]):
 
     def _keep(self, key: Hashable, made: Made[T], cost_s: float) -> None:
         now = self._clock.now()
-        self._kept.pop(key, None)
+        self._drop(key)
+        if made.size > self._most_bytes:
+            return
         while self._kept:
             oldest = next(iter(self._kept))
-            if len(self._kept) < MOST_KEPT and self._kept[oldest].made_at + KEPT_S > now:
+            is_old = self._kept[oldest].made_at + self._kept_s <= now
+            is_full = self._bytes + made.size > self._most_bytes or len(self._kept) >= self._most
+            if not is_old and not is_full:
                 break
-            del self._kept[oldest]
+            self._drop(oldest)
         serves_s = max(SHARED_S, SPARED * made.cost_s)
         if cost_s:
             # Each caller of a budget has the same part of it.
             together_s = cost_s + sum(each.cost_s for each in self._kept.values())
             serves_s = max(serves_s, min(KEPT_S, together_s / LOAD))
-        self._kept[key] = _Kept(made.answer, now, now + serves_s, cost_s)
+        self._kept[key] = _Kept(made, now, now + serves_s, cost_s)
+        self._bytes += made.size
+
+    def _drop(self, key: Hashable) -> None:
+        known = self._kept.pop(key, None)
+        self._bytes -= 0 if known is None else known.made.size

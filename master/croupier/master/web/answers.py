@@ -1,14 +1,11 @@
-"""Answers: JSON with an entity tag, compressed; one answer serves many equal requests.
-
-Rule: what many pages ask for at the same time is computed once, for each caller.
-"""
+"""Answers: JSON with an entity tag, compressed."""
 
 from __future__ import annotations
 
 import asyncio
 import gzip
 import json
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
@@ -17,8 +14,6 @@ from aiohttp import web
 
 # Smaller bodies fit into one packet.
 COMPRESSED_FROM: Final = 1_400
-MOST_SHARED: Final = 256
-MOST_SHARED_BYTES: Final = 16 * 1024 * 1024
 # Of every answer of the API, which is never shown as a page.
 API_HEADERS: Final[Mapping[str, str]] = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -77,49 +72,3 @@ def answer(
         data = body.compressed
         headers["Content-Encoding"] = "gzip"
     return web.Response(body=data, headers=headers, content_type=content_type, charset=charset)
-
-
-class SharedAnswers:
-    """Recent answers, and those that are being made."""
-
-    def __init__(self) -> None:
-        self._made: dict[Hashable, asyncio.Task[Body]] = {}
-        self._bytes = 0
-
-    def __len__(self) -> int:
-        return len(self._made)
-
-    async def get(self, key: Hashable, make: Callable[[], Awaitable[bytes]], for_s: float) -> Body:
-        """Return the answer of this key, which is at most `for_s` old; `make` makes a new one.
-
-        Raises:
-            Exception: as `make`; an error is not kept.
-        """
-        known = self._made.get(key)
-        if known is None:
-            known = asyncio.create_task(self._make(key, make, for_s))
-            # An error that no waiter is left for is no error of the loop.
-            known.add_done_callback(lambda made: made.cancelled() or made.exception())
-            if len(self._made) < MOST_SHARED:
-                self._made[key] = known
-        # Others may wait for it, too.
-        return await asyncio.shield(known)
-
-    async def _make(
-        self, key: Hashable, make: Callable[[], Awaitable[bytes]], for_s: float
-    ) -> Body:
-        body: Body | None = None
-        try:
-            body = await Body.of(await make())
-            return body
-        finally:
-            size = 0 if body is None else len(body.data) + len(body.compressed or b"")
-            if size == 0 or self._bytes + size > MOST_SHARED_BYTES:
-                self._made.pop(key, None)
-            else:
-                self._bytes += size
-                asyncio.get_running_loop().call_later(for_s, self._drop, key, size)
-
-    def _drop(self, key: Hashable, size: int) -> None:
-        self._bytes -= size
-        self._made.pop(key, None)

@@ -9,19 +9,25 @@ from aiohttp import web
 from google.protobuf.message import Message
 
 from croupier.api.objects import as_object
+from croupier.master.overview.shared import SHARED_S, Made, Shared
 from croupier.master.services.checks import Checks
-from croupier.master.web.answers import API_HEADERS, Body, SharedAnswers, answer, encoded
+from croupier.master.web.answers import API_HEADERS, Body, answer, encoded
 from croupier.master.web.bodies import check_sender, check_size, read_body
 from croupier.master.web.calls import Calls, Handlers, begin_calls, current_calls, find_calls
 from croupier.master.web.errors import Failures, error_answer, is_answered, plain_error
 from croupier.master.web.routes import ROUTES
 from croupier.master.web.static_files import PAGE_HEADERS, StaticFiles
 from croupier.master.web.table import PREFIX, ApiRoute, Asked, read_query
+from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, NotLeader
 from croupier.process.http.routes import Guard, Handler, Requirement, Route
 
 # Paths of every version of the API, also of those to come.
 _API: Final = "/api/"
+# What many pages ask for at the same time is computed once for each caller: so many answers, and
+# bytes of them.
+MOST_SHARED: Final = 256
+MOST_SHARED_BYTES: Final = 16 * 1024 * 1024
 
 
 class _RefusedError(Exception):
@@ -37,6 +43,7 @@ class HttpApi:
 
     def __init__(
         self,
+        clock: Clock,
         checks: Checks,
         handlers: Handlers,
         page_of: Callable[[str], str] = lambda _: "",
@@ -49,7 +56,7 @@ class HttpApi:
         """
         self._checks, self._handlers = checks, handlers
         self._page_of = page_of
-        self._shared = SharedAnswers()
+        self._shared: Shared[Body] = Shared(clock, MOST_SHARED, SHARED_S, MOST_SHARED_BYTES)
         self._files, self._failures = StaticFiles(other_pages=other_pages), Failures()
 
     @property
@@ -123,13 +130,13 @@ class HttpApi:
         async def serve(request: web.Request) -> web.StreamResponse:
             calls = current_calls()
             asked = await self._asked(route, request, calls)
-            if route.shared_s:
-                key = (calls.caller.principal, request.path_qs)
+            if route.is_shared:
 
-                async def make() -> bytes:
-                    return _data(await route.handler(asked))
+                async def make() -> Made[Body]:
+                    body = await Body.of(_data(await route.handler(asked)))
+                    return Made(body, size=len(body.data) + len(body.compressed or b""))
 
-                body = await self._shared.get(key, make, route.shared_s)
+                body = await self._shared.get((calls.caller.principal, request.path_qs), make)
             else:
                 found = await route.handler(asked)
                 if isinstance(found, web.StreamResponse):

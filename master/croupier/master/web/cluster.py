@@ -13,8 +13,6 @@ from croupier.model.access import Action
 from croupier.v1 import access_pb2
 from croupier.v1 import operator_pb2 as pb
 
-SHARED_S: Final = 1.0
-
 
 async def _who_am_i(asked: Asked) -> http.CallerAndActions:
     answer = await asked.ask("WhoAmI", access_pb2.WhoAmIRequest())
@@ -65,20 +63,20 @@ ROUTES: Final = (
         lambda asked: asked.ask("GetOverview", pb.GetOverviewRequest()),
         "Return the totals of the cluster, and numbers of objects by state.",
         pb.GetOverviewResponse,
-        shared_s=SHARED_S,
+        is_shared=True,
     ),
     ApiRoute(
         "/heatmap",
         _heatmap,
         "Return the state and the load of every agent, in columns.",
         pb.GetHeatmapResponse,
-        shared_s=SHARED_S,
+        is_shared=True,
     ),
     ApiRoute(
         "/history",
         lambda asked: asked.ask("GetHistory", pb.GetHistoryRequest()),
         "Return the use of resources and the shares of roles in the last hour.",
         pb.GetHistoryResponse,
-        shared_s=SHARED_S,
+        is_shared=True,
     ),
 )

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
+from functools import lru_cache
 from typing import Any, Final
 
 from aiohttp import web
+from google.protobuf.message import Message
 
 from croupier.api.objects import as_object
 from croupier.api.times import DURATION
@@ -24,7 +26,7 @@ from croupier.master.web.table import ApiRoute, Asked, Parameter, integer, read_
 from croupier.model.errors import CroupierError
 from croupier.v1 import operator_pb2 as pb
 
-# The encoded events that many readers share.
+# The encoded messages that many readers share.
 MOST_ENCODED: Final = 2_000
 # Interval between two overviews.
 OVERVIEW_S: Final = 1.0
@@ -33,27 +35,14 @@ _ID: Final = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 _UNKNOWN: Final = "0-0"
 
 
-class EncodedViews:
-    """Messages as JSON, which many readers share."""
-
-    def __init__(self, most: int) -> None:
-        """Keep the JSON of the last `most` messages."""
-        self._known: dict[bytes, bytes] = {}
-        self._most = most
-
-    def of(self, message: Any) -> bytes:
-        """Return a message as JSON."""
-        key = message.SerializeToString(deterministic=True)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = encoded(as_object(message))
-            if len(self._known) > self._most:
-                del self._known[next(iter(self._known))]
-        return found
+@lru_cache(MOST_ENCODED)
+def _json(parse: Callable[[bytes], Message], data: bytes) -> bytes:
+    return encoded(as_object(parse(data)))
 
 
-_encoded: Final = EncodedViews(MOST_ENCODED)
-_overviews: Final = EncodedViews(16)
+def _shared_json(message: Message) -> bytes:
+    """Return a message as JSON, which many readers share."""
+    return _json(type(message).FromString, message.SerializeToString(deterministic=True))
 
 
 def _since(text: str) -> str | int:
@@ -102,7 +91,7 @@ async def _events(asked: Asked) -> bytes:
     items: list[bytes] = []
     last_id = reset = ""
     async for answer in asked.calls.stream("WatchEvents", _request(asked)):
-        items += map(_encoded.of, answer.events)
+        items += map(_shared_json, answer.events)
         last_id, reset = answer.last_id, reset or answer.reset
     rest = encoded({"next": last_id, "reset": reset or None})[1:]
     return b'{"items":[%b],%b' % (b",".join(items), rest)
@@ -182,7 +171,7 @@ class _Writer:
         answer = await self._asked.ask("GetOverview", pb.GetOverviewRequest())
         if answer != self._overview:
             self._overview = answer
-            await self.write(event("overview", _overviews.of(answer)))
+            await self.write(event("overview", _shared_json(answer)))
 
     async def write(self, text: bytes) -> None:
         """Write `text`.
@@ -207,7 +196,7 @@ def batch_text(answer: pb.WatchEventsResponse) -> bytes:
     if answer.reset:
         reset = {"reset": answer.reset, "last_id": answer.last_id}
         parts.append(event("reset", encoded(reset)))
-    parts += [event("cluster", _encoded.of(each), each.id) for each in answer.events]
+    parts += [event("cluster", _shared_json(each), each.id) for each in answer.events]
     return b"".join(parts) or comment()
 
 

@@ -30,7 +30,6 @@ from croupier.model.task import TaskState
 from croupier.process.time_slice import TimeSlice
 from croupier.v1 import operator_pb2 as pb
 
-SHARED_S: Final = 1.0
 _PAGING: Final = (
     integer("limit", "most items of the page", 1, 1_000, 100),
     Parameter("page", "`next` of the page before; absent: the first page"),
@@ -134,7 +133,7 @@ async def _tasks(asked: Asked) -> bytes:
 
 def _list(kind: ListedKind, handler: ApiHandler, summary: str, *filters: Parameter) -> ApiRoute:
     query = (*_PAGING, *filters)
-    return ApiRoute(f"/{kind.name}", handler, summary, kind.answer, query, shared_s=SHARED_S)
+    return ApiRoute(f"/{kind.name}", handler, summary, kind.answer, query, is_shared=True)
 
 
 async def find_agent(asked: Asked, agent_id: str) -> Any:

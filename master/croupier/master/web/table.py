@@ -173,7 +173,7 @@ class ApiRoute:
         query: its parameters.
         method: GET or POST.
         body: the message whose JSON object a POST's body is.
-        shared_s: for how long an answer serves equal requests of the same caller; 0: not.
+        is_shared: whether an answer serves equal requests of the same caller for a second.
         content_type: of the answer.
     """
 
@@ -184,5 +184,5 @@ class ApiRoute:
     query: tuple[Parameter, ...] = ()
     method: str = "GET"
     body: Any = None
-    shared_s: float = 0.0
+    is_shared: bool = False
     content_type: str = "application/json"
