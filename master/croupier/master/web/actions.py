@@ -17,8 +17,6 @@ from croupier.master.web.lists import (
     AGENTS,
     FRAMEWORKS,
     TASKS,
-    find_agent,
-    find_framework,
     find_task,
 )
 from croupier.master.web.table import ApiRoute, Asked, read_duration
@@ -78,7 +76,7 @@ def _on_agent(
         message = request(asked, agent_id)
         if not asked.body.get("dry_run", False):
             return http.AgentAction(agent=(await asked.ask(method, message)).agent)
-        found = await find_agent(asked, agent_id)
+        found = await AGENTS.find(asked, agent_id)
         _require(asked, Action.OPERATE_AGENTS, agent_object(AgentId(agent_id)))
         lost = await _affected(asked, agent=agent_id) if ends_tasks else http.Affected()
         return http.AgentAction(dry_run=True, agent=found, affected=lost)
@@ -115,7 +113,7 @@ async def _kill(asked: Asked) -> http.KillAction:
         return http.KillAction(task=(await asked.ask("KillTask", request)).task)
     found = await find_task(asked, framework_id, task_id)
     try:
-        owner = (await find_framework(asked, framework_id)).owner
+        owner = (await FRAMEWORKS.find(asked, framework_id)).owner
     except NotFound:
         owner = ""
     _require(asked, Action.KILL, role_object(Role(found.role)), owner)
@@ -130,7 +128,7 @@ async def _teardown(asked: Asked) -> http.TeardownAction:
         request = pb.TeardownFrameworkRequest(framework_id=framework_id)
         answer = await asked.ask("TeardownFramework", request)
         return http.TeardownAction(framework_id=framework_id, tasks=answer.tasks)
-    found = await find_framework(asked, framework_id)
+    found = await FRAMEWORKS.find(asked, framework_id)
     for role in found.framework.roles:
         _require(asked, Action.TEARDOWN, role_object(Role(role)), found.owner)
     lost = await _affected(asked, framework_id=framework_id)

@@ -5,7 +5,7 @@ Rule: items are made in slices of a few milliseconds.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -44,11 +44,13 @@ class ListedKind:
         name: `agents`: the field of the answer to `ListAgents`, and the path.
         request: the class of the call's request.
         answer: that of its answer.
+        id_of: returns the id of an object.
     """
 
     name: str
     request: Callable[..., Any]
     answer: type[Message]
+    id_of: Callable[[Any], str]
 
     @property
     def method(self) -> str:
@@ -69,6 +71,22 @@ class ListedKind:
             if not token:
                 return
 
+    async def find(self, asked: Asked, wanted: str, within: str = "", **fields: Any) -> Any:
+        """Return the object of the id `wanted` that the caller may view.
+
+        Raises:
+            NotFound: if there is none; `within` ends its text.
+            CroupierError: as `Calls.ask`.
+        """
+        # A longer text than a list searches for is longer than any id.
+        if len(wanted) <= MAX_TEXT:
+            async for page in self.pages(asked, **(fields or {"text": wanted})):
+                for each in page:
+                    if self.id_of(each) == wanted:
+                        return each
+        name = f"{self.name.removesuffix('s')} {wanted!r}{within}"
+        raise NotFound(f"no {name[:300]}")
+
     async def listed(self, asked: Asked, **fields: Any) -> bytes:
         """Return the page that a request asks for, as JSON; raises as `Calls.ask`."""
         query = asked.query
@@ -85,11 +103,24 @@ class ListedKind:
         return b'{"items":[%b],"next":%b}' % (b",".join(items), encoded(token or None))
 
 
-AGENTS: Final = ListedKind("agents", pb.ListAgentsRequest, pb.ListAgentsResponse)
-FRAMEWORKS: Final = ListedKind("frameworks", pb.ListFrameworksRequest, pb.ListFrameworksResponse)
-OFFERS: Final = ListedKind("offers", pb.ListOffersRequest, pb.ListOffersResponse)
-ROLES: Final = ListedKind("roles", pb.ListRolesRequest, pb.ListRolesResponse)
-TASKS: Final = ListedKind("tasks", pb.ListTasksRequest, pb.ListTasksResponse)
+AGENTS: Final = ListedKind(
+    "agents", pb.ListAgentsRequest, pb.ListAgentsResponse, lambda each: each.agent.agent_id
+)
+FRAMEWORKS: Final = ListedKind(
+    "frameworks",
+    pb.ListFrameworksRequest,
+    pb.ListFrameworksResponse,
+    lambda each: each.framework.framework_id,
+)
+OFFERS: Final = ListedKind(
+    "offers", pb.ListOffersRequest, pb.ListOffersResponse, lambda each: each.offer.offer_id
+)
+ROLES: Final = ListedKind(
+    "roles", pb.ListRolesRequest, pb.ListRolesResponse, lambda each: each.role
+)
+TASKS: Final = ListedKind(
+    "tasks", pb.ListTasksRequest, pb.ListTasksResponse, lambda each: each.task.task_id
+)
 
 
 async def made(views: Iterable[Any]) -> list[bytes]:
@@ -136,66 +167,21 @@ def _list(kind: ListedKind, handler: ApiHandler, summary: str, *filters: Paramet
     return ApiRoute(f"/{kind.name}", handler, summary, kind.answer, query, is_shared=True)
 
 
-async def find_agent(asked: Asked, agent_id: str) -> Any:
-    """Return an agent that the caller may view.
-
-    Raises:
-        NotFound: if there is none of that id.
-        CroupierError: as `Calls.ask`.
-    """
-    name = f"agent {agent_id!r}"
-    return await _first(asked, AGENTS, lambda each: each.agent.agent_id == agent_id, name, agent_id)
-
-
-async def find_framework(asked: Asked, framework_id: str) -> Any:
-    """Return a framework that the caller may view; raises as `find_agent`."""
-
-    def matches(each: pb.FrameworkView) -> bool:
-        return each.framework.framework_id == framework_id
-
-    return await _first(asked, FRAMEWORKS, matches, f"framework {framework_id!r}", framework_id)
-
-
-async def find_role(asked: Asked, role: str) -> Any:
-    """Return a role that the caller may view; raises as `find_agent`."""
-    return await _first(asked, ROLES, lambda each: each.role == role, f"role {role!r}", role)
-
-
 async def find_task(asked: Asked, framework_id: str, task_id: str) -> Any:
-    """Return a task that the caller may view, with its command; raises as `find_agent`."""
-    name = f"task {task_id!r} of framework {framework_id!r}"
-    fields: dict[str, Any] = {
-        "framework_id": framework_id,
-        "task_id": task_id,
-        "with_commands": True,
-    }
-    return await _first(asked, TASKS, lambda each: each.task.task_id == task_id, name, **fields)
+    """Return a task that the caller may view, with its command; raises as `ListedKind.find`."""
+    fields = {"framework_id": framework_id, "task_id": task_id, "with_commands": True}
+    return await TASKS.find(asked, task_id, f" of framework {framework_id!r}", **fields)
 
 
-async def _first(
-    asked: Asked,
-    kind: ListedKind,
-    matches: Callable[[Any], bool],
-    name: str,
-    text: str = "",
-    **fields: Any,
-) -> Any:
-    """Return the first item of a list that matches, among those that have `text`."""
-    # Longer than any id, and than what a list searches for.
-    if len(text) > MAX_TEXT:
-        raise NotFound(f"no {name[:300]}")
-    if text:
-        fields["text"] = text
-    async for page in kind.pages(asked, **fields):
-        for each in page:
-            if matches(each):
-                return each
-    raise NotFound(f"no {name[:300]}")
-
-
-def _route(path: str, find: Callable[..., Awaitable[Any]], what: str, answer: Any) -> ApiRoute:
-    """Return the route to an object that `find` finds by the parts of the path."""
-    return ApiRoute(path, lambda asked: find(asked, **asked.path), f"Return {what}.", answer)
+def _one(kind: ListedKind, path: str, answer: Any) -> ApiRoute:
+    """Return the route to the object that the only part of the path names."""
+    what = kind.name.removesuffix("s")
+    return ApiRoute(
+        path,
+        lambda asked: kind.find(asked, *asked.path.values()),
+        f"Return {'an' if what == 'agent' else 'a'} {what}.",
+        answer,
+    )
 
 
 async def _why(asked: Asked) -> Any:
@@ -227,8 +213,8 @@ ROUTES: Final = (
         duration("max_age", "only tasks that are at most this old"),
         flag("commands", "with their commands, labels and isolation"),
     ),
-    _route("/agents/{agent_id}", find_agent, "an agent", pb.AgentView),
-    _route("/frameworks/{framework_id}", find_framework, "a framework", pb.FrameworkView),
+    _one(AGENTS, "/agents/{agent_id}", pb.AgentView),
+    _one(FRAMEWORKS, "/frameworks/{framework_id}", pb.FrameworkView),
     ApiRoute(
         "/frameworks/{framework_id}/why",
         _why,
@@ -236,6 +222,11 @@ ROUTES: Final = (
         pb.ExplainResponse,
         (Parameter("agent", "explain offers of the agent of this id only"),),
     ),
-    _route("/roles/{role:.+}", find_role, "a role", pb.RoleView),
-    _route("/tasks/{framework_id}/{task_id}", find_task, "a task with its command", pb.TaskView),
+    _one(ROLES, "/roles/{role:.+}", pb.RoleView),
+    ApiRoute(
+        "/tasks/{framework_id}/{task_id}",
+        lambda asked: find_task(asked, **asked.path),
+        "Return a task with its command.",
+        pb.TaskView,
+    ),
 )
