@@ -152,7 +152,7 @@ def test_one_address_without_credentials_cannot_fill_the_log() -> None:
 def test_the_log_of_the_master_leaves_out_routine_lines() -> None:
     audit = Audit(Clock(), is_on=True)
     with capture_logs() as logs:
-        audit.write(Call("ACCEPT", CALLER), AuditOutcome.ALLOW, "OK", is_routine=True)
+        audit.write(Call("ACCEPT", CALLER, is_routine=True), AuditOutcome.ALLOW, "OK")
         audit.write(Call("KILL", CALLER), AuditOutcome.ALLOW, "OK")
     assert [each["method"] for each in logs] == ["KILL"]
     assert "time" not in logs[0]

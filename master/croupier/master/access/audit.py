@@ -116,13 +116,8 @@ class Audit:
         self._file, self._clock = file, clock
         self._refusals: OrderedDict[str, Bucket] = OrderedDict()
 
-    def write(
-        self, call: Call, outcome: AuditOutcome, result: str, *, is_routine: bool = False
-    ) -> None:
-        """Write the line of a call, which says what the call is about now.
-
-        A routine call is one of many in normal operation: only an own file has its line.
-        """
+    def write(self, call: Call, outcome: AuditOutcome, result: str) -> None:
+        """Write the line of a call, which says what the call is about now."""
         if not self.is_on:
             return
         is_anonymous = call.caller.kind is CredentialKind.NONE
@@ -132,7 +127,7 @@ class Audit:
         fields = line_fields(call, outcome, result, self._clock.wall_ms())
         if self._file is not None:
             self._file.put(fields)
-        elif not is_routine:
+        elif not call.is_routine:
             del fields["time"]
             _audit_log.info("audit", **fields)
 

@@ -94,6 +94,7 @@ class Call:
         detail: more about it, for the audit log.
         rule: the rule that allowed it; empty if none was needed or none allows it.
         read_s: seconds for which it has read the state so far, while everything else waited.
+        is_routine: whether it is one of many in normal operation: only an audit file has its line.
     """
 
     method: str = ""
@@ -103,6 +104,7 @@ class Call:
     detail: str = ""
     rule: str = ""
     read_s: float = 0.0
+    is_routine: bool = False
 
 
 _current: ContextVar[Call] = ContextVar("croupier_call")
@@ -121,5 +123,4 @@ def current_call() -> Call:
 
 def current_caller() -> Caller:
     """Return the caller of the current call."""
-    found = _current.get(None)
-    return UNKNOWN_CALLER if found is None else found.caller
+    return current_call().caller

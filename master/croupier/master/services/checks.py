@@ -45,16 +45,11 @@ _FOLLOWS: Final = (
 
 
 class Need(Enum):
-    """Kinds of callers that may make a call.
-
-    PRINCIPAL: every principal. AGENT: agents. JOIN: the bearer of a join token. ACTION: who may do
-    the action to some object.
-    """
+    """Kinds of callers that may make a call: principals, agents, or the bearer of a join token."""
 
     PRINCIPAL = "principal"
     AGENT = "agent"
     JOIN = "join"
-    ACTION = "action"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +57,7 @@ class Requirement:
     """What one call requires.
 
     Attributes:
-        action: for `Need.ACTION`.
+        action: what the caller must be allowed to do to some object; None: nothing.
         is_change: whether the call changes something, so that it is audited also if it succeeds.
         object_of: returns what a request is about, for the audit log.
         targets: returns the objects of the action, so far as the request names them.
@@ -70,7 +65,7 @@ class Requirement:
             their bytes.
     """
 
-    need: Need
+    need: Need = Need.PRINCIPAL
     action: Action | None = None
     is_change: bool = False
     object_of: Callable[[Any], str] = lambda _: ""
@@ -112,21 +107,13 @@ class Requirement:
             call.rule = permissions.decide(self.action, target).rule
 
 
-def _principal(**more: Any) -> Requirement:
-    return Requirement(Need.PRINCIPAL, **more)
-
-
-def _action(action: Action, **more: Any) -> Requirement:
-    return Requirement(Need.ACTION, action, **more)
-
-
 def _administer(**more: Any) -> Requirement:
-    return _action(Action.ADMINISTER, targets=lambda _: (CLUSTER,), **more)
+    return Requirement(action=Action.ADMINISTER, targets=lambda _: (CLUSTER,), **more)
 
 
 def _operate_agent() -> Requirement:
-    return _action(
-        Action.OPERATE_AGENTS,
+    return Requirement(
+        action=Action.OPERATE_AGENTS,
         is_change=True,
         object_of=lambda request: f"agent:{request.agent}",
         targets=lambda request: (agent_object(request.agent),),
@@ -162,28 +149,28 @@ REQUIREMENTS: Final[Mapping[str, Requirement]] = {
     f"{_AGENT}Connect": Requirement(Need.AGENT),
     f"{_AGENT}Exec": Requirement(Need.AGENT, is_bulk=True),
     f"{_AGENT}Join": Requirement(Need.JOIN, None, True, lambda r: f"agent:{r.agent_id}"),
-    f"{_FRAMEWORK}Connect": _action(Action.REGISTER),
+    f"{_FRAMEWORK}Connect": Requirement(action=Action.REGISTER),
     # These show each caller what it may view; followers name the leader by the first.
     **{
-        f"{_OPERATOR}{name}": _principal()
+        f"{_OPERATOR}{name}": Requirement()
         for name in (
             *("GetMaster", "ListMasters", "ListAgents", "ListFrameworks", "ListRoles"),
             *("ListOffers", "ListTasks", "Explain", "GetOutputLinks", "WatchEvents"),
             *("GetOverview", "GetHeatmap", "GetHistory"),
         )
     },
-    f"{_OPERATOR}ReadTaskFile": _principal(is_bulk=True, object_of=_task),
-    f"{_OPERATOR}ListTaskFiles": _principal(object_of=_task),
-    f"{_OPERATOR}GetTaskUse": _principal(object_of=_task),
+    f"{_OPERATOR}ReadTaskFile": Requirement(is_bulk=True, object_of=_task),
+    f"{_OPERATOR}ListTaskFiles": Requirement(object_of=_task),
+    f"{_OPERATOR}GetTaskUse": Requirement(object_of=_task),
     # Audited at its start and its end, see `execs`.
-    f"{_OPERATOR}ExecTask": _principal(is_bulk=True),
+    f"{_OPERATOR}ExecTask": Requirement(is_bulk=True),
     # An owner needs no rule for these.
-    f"{_OPERATOR}KillTask": _principal(is_change=True, object_of=_task),
-    f"{_OPERATOR}TeardownFramework": _principal(
+    f"{_OPERATOR}KillTask": Requirement(is_change=True, object_of=_task),
+    f"{_OPERATOR}TeardownFramework": Requirement(
         is_change=True, object_of=lambda r: f"framework:{r.framework_id}"
     ),
-    f"{_OPERATOR}UpdateRoles": _action(
-        Action.CHANGE_ROLES,
+    f"{_OPERATOR}UpdateRoles": Requirement(
+        action=Action.CHANGE_ROLES,
         is_change=True,
         object_of=lambda r: _joined((f"role:{each.role}" for each in r.changes), len(r.changes)),
         targets=lambda r: (role_object(each.role) for each in r.changes),
@@ -192,8 +179,8 @@ REQUIREMENTS: Final[Mapping[str, Requirement]] = {
     f"{_OPERATOR}DeactivateAgent": _operate_agent(),
     f"{_OPERATOR}ReactivateAgent": _operate_agent(),
     f"{_OPERATOR}MarkAgentGone": _operate_agent(),
-    f"{_ACCESS}WhoAmI": _principal(),
-    f"{_ACCESS}CheckAccess": _principal(),
+    f"{_ACCESS}WhoAmI": Requirement(),
+    f"{_ACCESS}CheckAccess": Requirement(),
     f"{_ACCESS}GetPolicy": _administer(),
     f"{_ACCESS}ListTokens": _administer(),
     f"{_ACCESS}UpdatePolicy": _administer(
@@ -203,7 +190,7 @@ REQUIREMENTS: Final[Mapping[str, Requirement]] = {
         is_change=True, object_of=lambda r: f"token:{r.token.token_id}"
     ),
     # The holder of a token may revoke it.
-    f"{_ACCESS}RevokeToken": _principal(is_change=True, object_of=lambda r: f"token:{r.token_id}"),
+    f"{_ACCESS}RevokeToken": Requirement(is_change=True, object_of=lambda r: f"token:{r.token_id}"),
 }
 
 

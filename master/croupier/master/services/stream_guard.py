@@ -7,7 +7,6 @@ ask or acknowledge have none.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Final
 
 from croupier.master.access.audit import Audit, AuditOutcome, outcome_of
@@ -31,22 +30,14 @@ UNANSWERED: Final = "UNKNOWN"
 MOST_OPEN: Final = 5_000
 
 
-@dataclass(frozen=True, slots=True)
-class _Open:
-    """A call that is not answered yet."""
-
-    call: Call
-    is_routine: bool = False
-
-
 class StreamAudit:
     """The audited calls of one session."""
 
     def __init__(self, audit: Audit, call: Call) -> None:
         """Write to `audit` on behalf of the caller of `call`."""
         self._audit, self._call = audit, call
-        self._introduction: _Open | None = None
-        self._open: OrderedDict[int, _Open] = OrderedDict()
+        self._introduction: Call | None = None
+        self._open: OrderedDict[int, Call] = OrderedDict()
 
     def received(self, event: object, wire: Sized) -> None:
         """Note a call that arrived, if it is audited; `wire` is its message."""
@@ -55,12 +46,12 @@ class StreamAudit:
                 about = f"framework:{event.framework_id}" if event.framework_id else ""
                 roles = ",".join(f"role:{role}" for role in event.roles[:10])
                 named = ",".join(filter(None, (about, roles)))
-                self._introduction = _Open(self._made("FrameworkService/SUBSCRIBE", named, wire))
+                self._introduction = self._made("FrameworkService/SUBSCRIBE", named, wire)
             case Register():
                 named = f"agent:{event.agent_id}" if event.agent_id else f"host:{event.hostname}"
                 if unproven := sum(task.is_unproven for task in event.tasks):
                     named += f",{unproven} tasks without proof"
-                self._introduction = _Open(self._made("AgentService/REGISTER", named, wire))
+                self._introduction = self._made("AgentService/REGISTER", named, wire)
             case FrameworkCalled(_, seq, call):
                 self._note(seq, call, wire)
 
@@ -79,8 +70,8 @@ class StreamAudit:
                         if isinstance(message, Subscribed)
                         else f"agent:{message.agent_id}"
                     )
-                    if named not in found.call.object.split(","):
-                        found.call.object = ",".join(filter(None, (named, found.call.object)))
+                    if named not in found.object.split(","):
+                        found.object = ",".join(filter(None, (named, found.object)))
                     self._write(found, OK)
 
     def ended(self, error: CroupierError | None, /) -> None:
@@ -94,11 +85,10 @@ class StreamAudit:
             self._write(found, UNANSWERED)
 
     def _note(self, seq: int, call: calls.Call, wire: Sized) -> None:
-        name, about, is_routine = "", "", False
+        name = about = ""
         match call:
             case calls.Accept():
-                name, is_routine = "ACCEPT", True
-                about = f"{len(call.all_tasks)} tasks"
+                name, about = "ACCEPT", f"{len(call.all_tasks)} tasks"
                 if call.tasks:
                     about += f",task:{call.tasks[0].task_id}"
                 if not call.all_tasks:
@@ -112,16 +102,17 @@ class StreamAudit:
             case calls.Teardown():
                 name = "TEARDOWN"
         if name and len(self._open) < MOST_OPEN:
-            self._open[seq] = _Open(self._made(f"FrameworkService/{name}", about, wire), is_routine)
+            made = self._open[seq] = self._made(f"FrameworkService/{name}", about, wire)
+            made.is_routine = name == "ACCEPT"
 
     def _made(self, method: str, about: str, wire: Sized) -> Call:
         return Call(method, self._call.caller, wire.ByteSize(), about)
 
-    def _write(self, found: _Open, result: str) -> None:
+    def _write(self, call: Call, result: str) -> None:
         outcome = outcome_of(result)
         # What is refused is never routine.
-        is_routine = found.is_routine and outcome is not AuditOutcome.DENY
-        self._audit.write(found.call, outcome, result, is_routine=is_routine)
+        call.is_routine &= outcome is not AuditOutcome.DENY
+        self._audit.write(call, outcome, result)
 
 
 def _result(verdict: Verdict) -> str:

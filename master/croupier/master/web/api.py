@@ -13,7 +13,7 @@ from croupier.master.overview.shared import SHARED_S, Made, Shared
 from croupier.master.services.checks import Checks
 from croupier.master.web.answers import API_HEADERS, Body, answer, encoded
 from croupier.master.web.bodies import check_sender, check_size, read_body
-from croupier.master.web.calls import Calls, Handlers, begin_calls, current_calls, find_calls
+from croupier.master.web.calls import CALLS, Calls, Handlers, begin_calls
 from croupier.master.web.errors import Failures, error_answer, is_answered, plain_error
 from croupier.master.web.routes import ROUTES
 from croupier.master.web.static_files import PAGE_HEADERS, StaticFiles
@@ -104,7 +104,7 @@ class HttpApi:
     def _refusal(self, request: web.Request, error: CroupierError) -> web.Response:
         if not is_answered(error):
             return self._failures.answer(request, error)
-        leader_http, found = "", find_calls()
+        leader_http, found = "", CALLS.get(None)
         if isinstance(error, NotLeader) and found is not None and not found.caller.is_stored:
             return error_answer(found.caller.redirected(error))
         if isinstance(error, NotLeader):
@@ -128,7 +128,7 @@ class HttpApi:
 
     def _served(self, route: ApiRoute) -> Handler:
         async def serve(request: web.Request) -> web.StreamResponse:
-            calls = current_calls()
+            calls = CALLS.get()
             asked = await self._asked(route, request, calls)
             if route.is_shared:
 

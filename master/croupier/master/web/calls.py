@@ -118,21 +118,14 @@ class Calls:
             self._checks.ended(call, result)
 
 
-_calls: ContextVar[Calls] = ContextVar("croupier_http_calls")
-
-
-def current_calls() -> Calls:
-    """Return the calls of the request that this task handles, which has passed the guard."""
-    return _calls.get()
-
-
-def find_calls() -> Calls | None:
-    """Return the calls of the request that this task handles; None if a guard refused it."""
-    return _calls.get(None)
+# The calls of the request that this task handles; absent if a guard refused it.
+CALLS: Final = ContextVar[Calls]("croupier_http_calls")
 
 
 async def begin_calls(request: web.Request, checks: Checks, handlers: Handlers) -> None:
     """Authenticate the caller of a request, and check its rate, as the gate of gRPC does.
+
+    The task of the request has its calls in `CALLS` from then on.
 
     Raises:
         CroupierError: if it is refused.
@@ -148,4 +141,4 @@ async def begin_calls(request: web.Request, checks: Checks, handlers: Handlers) 
     except CroupierError as error:
         checks.ended(call, status_of(error).name)
         raise
-    _calls.set(Calls(checks, handlers, call.caller, usage))
+    CALLS.set(Calls(checks, handlers, call.caller, usage))
