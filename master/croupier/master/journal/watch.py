@@ -11,16 +11,16 @@ import random
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from croupier.master.access.caller import Caller, CredentialKind, current_call
 from croupier.master.core.access_records import TokenId
 from croupier.master.journal.journal import JournalEntry, id_text, may_view, parse_id
-from croupier.master.journal.lines import kind_of
+from croupier.master.journal.lines import kind_of, line_of, matching_kinds
 from croupier.master.services.visibility import Visibility
 from croupier.model.access import LOCAL_ADMIN
 from croupier.model.errors import Unauthenticated, Unavailable
+from croupier.v1 import operator_pb2 as pb
 
 if TYPE_CHECKING:
     from croupier.master.leadership.term import Term
@@ -40,40 +40,6 @@ SPREAD_S: Final = 0.03
 HEARTBEAT_S: Final = 10.0
 # Interval between checks of the credential of a reader that waits.
 CHECK_S: Final = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class EventQuery:
-    """The events that a reader asks for.
-
-    Attributes:
-        since: the id of an event, to continue after it; empty: the past.
-        within_s: without `since`, only the past of this many seconds; None: all of it.
-        follow: whether to wait for further events.
-        limit: most events of the past: with `since` the first, else the latest; 0: all. With
-            `since` and `follow` it is not used.
-        kinds: None: all.
-    """
-
-    since: str = ""
-    within_s: float | None = None
-    follow: bool = False
-    limit: int = 0
-    kinds: frozenset[str] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Events:
-    """A batch for a reader.
-
-    Attributes:
-        last_id: the id of the last event that was looked at; see `WatchEventsResponse`.
-        reset: why events may be missing before these; empty if none is.
-    """
-
-    entries: tuple[JournalEntry, ...]
-    last_id: str
-    reset: str = ""
 
 
 class Readers:
@@ -106,9 +72,14 @@ class Readers:
 class Watch:
     """A reader of the journal of one term."""
 
-    def __init__(self, term: Term, caller: Caller, query: EventQuery) -> None:
-        """Read from where `query` says; raises InvalidRequest if `since` is no id of an event."""
+    def __init__(self, term: Term, caller: Caller, query: pb.WatchEventsRequest) -> None:
+        """Read from where `query` says.
+
+        Raises:
+            InvalidRequest: if `since` is no id of an event, or there is no such kind.
+        """
         self._term, self._caller, self._query = term, caller, query
+        self._kinds = matching_kinds(query.kinds)
         # Later steps may run in tasks of other calls.
         self._call = current_call()
         self._journal = journal = term.journal
@@ -123,7 +94,7 @@ class Watch:
             else:
                 self._begin_in_past()
 
-    async def batches(self) -> AsyncGenerator[Events, None]:
+    async def batches(self) -> AsyncGenerator[pb.WatchEventsResponse, None]:
         """Yield what the reader asked for; with `follow`, until the term ends.
 
         The first batch comes at once. An empty one is a sign of life, or a reset. The
@@ -139,15 +110,16 @@ class Watch:
             check_credential(self._term, self._caller)
             with self._timed():
                 found = self._next()
+            reset, self._reset = self._reset, ""
             is_over = self._left == 0 or (not self._query.follow and self._at >= self._past_end)
-            if found.entries or found.reset or is_over or is_first:
-                yield found
+            if found or reset or is_over or is_first:
+                yield self._response(found, reset)
             is_first = False
             if is_over:
                 return
             if self._at >= self._journal.last:
                 if await self._wait():
-                    yield Events((), self._last_id)
+                    yield self._response([])
             else:
                 # The rest of the past, or of a burst.
                 await asyncio.sleep(0 if self._at < self._past_end else BURST_PAUSE_S)
@@ -173,8 +145,13 @@ class Watch:
         await asyncio.sleep(max(0.0, rest_s) + random.random() * SPREAD_S)
         return False
 
-    def _next(self) -> Events:
-        """Return the next events of those that are remembered."""
+    def _response(self, entries: list[JournalEntry], reset: str = "") -> pb.WatchEventsResponse:
+        epoch = self._journal.epoch
+        events = [line_of(entry, epoch) for entry in entries]
+        return pb.WatchEventsResponse(events=events, last_id=id_text(epoch, self._at), reset=reset)
+
+    def _next(self) -> list[JournalEntry]:
+        """Return the next events of those that are remembered; note why some may be missing."""
         journal, query = self._journal, self._query
         if self._at < journal.first - 1:
             self._reset = self._reset or (
@@ -194,11 +171,10 @@ class Watch:
                 found.append(entry)
         if self._left is not None:
             self._left -= len(found)
-        reset, self._reset = self._reset, ""
-        return Events(tuple(found), self._last_id, reset)
+        return found
 
     def _filter(self) -> Callable[[JournalEntry], bool]:
-        kinds = self._query.kinds
+        kinds = self._kinds
         visible = Visibility(self._term.driver.state, self._caller.principal)
         if visible.has_all:
             return lambda entry: kinds is None or kind_of(entry.what) in kinds
@@ -221,8 +197,8 @@ class Watch:
     def _begin_in_past(self) -> None:
         journal, query = self._journal, self._query
         first = journal.first
-        if query.within_s is not None:
-            first = journal.first_within(max(0.0, query.within_s))
+        if query.HasField("within_ms"):
+            first = journal.first_within(query.within_ms / 1000)
         self._at = first - 1
         if not query.limit:
             return
@@ -231,10 +207,6 @@ class Watch:
             left -= is_wanted(journal.entry(number))
             number -= 1
         self._at = number
-
-    @property
-    def _last_id(self) -> str:
-        return id_text(self._journal.epoch, self._at)
 
 
 def check_credential(term: Term, caller: Caller) -> None:

@@ -18,8 +18,7 @@ from croupier.master.core.authorisation import may_on_role
 from croupier.master.core.framework_commands import OperatorKill, TeardownFramework
 from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.state import State
-from croupier.master.journal.lines import line_of, matching_kinds
-from croupier.master.journal.watch import EventQuery, Watch
+from croupier.master.journal.watch import Watch
 from croupier.master.leadership.leadership import Leadership
 from croupier.master.leadership.roster import Roster
 from croupier.master.overview.surveys import Surveys
@@ -238,18 +237,11 @@ class OperatorService(OperatorServiceServicer):
     ) -> AsyncIterator[pb.WatchEventsResponse]:
         """Yield what happened, and with `follow` what happens. Raises as `Watch`."""
         term, caller = self._leadership.term(), current_caller()
-        within_s = request.within_ms / 1000 if request.HasField("within_ms") else None
-        kinds = matching_kinds(request.kinds)
-        query = EventQuery(request.since, within_s, request.follow, request.limit, kinds)
-        watch = Watch(term, caller, query)
+        watch = Watch(term, caller, request)
         with term.readers.reading(caller):
             async with aclosing(watch.batches()) as batches:
                 async for found in batches:
-                    yield pb.WatchEventsResponse(
-                        events=[line_of(entry, term.epoch) for entry in found.entries],
-                        last_id=found.last_id,
-                        reset=found.reset,
-                    )
+                    yield found
 
     async def ReadTaskFile(
         self, request: pb.ReadTaskFileRequest, context: Context
