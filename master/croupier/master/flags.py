@@ -1,4 +1,7 @@
-"""Groups of flags of a master, each for one of its parts; `config` has the others."""
+"""Groups of flags of a master, each for one of its parts; `config` has the others.
+
+Rule: each group checks its values on construction, and raises InvalidRequest.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +36,7 @@ MAX_URL = 2048
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionFlags:
-    """Bounds on what a registering agent may claim.
-
-    Raises:
-        InvalidRequest: if a value is out of bounds.
-    """
+    """Bounds on what a registering agent may claim."""
 
     max_agent_resources: Annotated[Resources, read_by(Resources.parse)] = LARGEST_AGENT
     """Most resources that an agent may register with, such as 'cpus:256;mem:2TB'. An agent with
@@ -62,11 +61,7 @@ class AdmissionFlags:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptionFlags:
-    """When a master preempts tasks, and how.
-
-    Raises:
-        InvalidRequest: if a value is out of bounds.
-    """
+    """When a master preempts tasks, and how."""
 
     preemption: bool = False
     """Preempt tasks on behalf of starved frameworks. Settings of a role override it."""
@@ -130,11 +125,7 @@ class FileSize:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventLogFlags:
-    """Where a master records events, and how much of it is kept.
-
-    Raises:
-        InvalidRequest: if the number of files is out of bounds.
-    """
+    """Where a master records events, and how much of it is kept."""
 
     event_log: Path | None = None
     """File for a log of all events, for `croupier replay`; older files are kept beside it."""
@@ -153,11 +144,7 @@ class EventLogFlags:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesFlags:
-    """How many roles and frameworks have metrics of their own.
-
-    Raises:
-        InvalidRequest: if a value is out of bounds.
-    """
+    """How many roles and frameworks have metrics of their own."""
 
     metrics_roles: int = 50
     """Roles with metrics of their own, at most 1000: those with settings, then those with the
@@ -179,11 +166,7 @@ class SeriesFlags:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracingFlags:
-    """Where a master sends traces of the lives of tasks.
-
-    Raises:
-        InvalidRequest: if a value is out of bounds.
-    """
+    """Where a master sends traces of the lives of tasks."""
 
     otel_endpoint: str = ""
     """URL of an OpenTelemetry collector (OTLP over HTTP), such as http://127.0.0.1:4318, for a
@@ -213,11 +196,7 @@ class TracingFlags:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OidcFlags:
-    """The identity provider whose tokens a master accepts.
-
-    Raises:
-        InvalidRequest: if one of issuer and audience is missing, or the issuer is no URL.
-    """
+    """The identity provider whose tokens a master accepts."""
 
     oidc_issuer: str = ""
     """Identity provider (OpenID Connect) that issues bearer tokens for callers, such as
@@ -279,11 +258,7 @@ def check_provider_url(text: str, *, takes_query: bool = False) -> str:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealingFlags:
-    """Where a master gets its keys for secrets.
-
-    Raises:
-        InvalidRequest: if both places are given.
-    """
+    """Where a master gets its keys for secrets."""
 
     secrets_key_file: Path | None = None
     """File with the keys that encrypt the secrets of tasks: one a line, 32 bytes in base64; the

@@ -9,7 +9,7 @@ and lines that begin with `#` do not count. The first key seals, and all open, s
 first and the old ones stay until no task waits that they sealed. A key's id is part of its hash: it
 is the same on all masters.
 
-Errors quote neither values nor lines.
+Keys that cannot be read or made are an `InvalidRequest`. Errors quote neither values nor lines.
 """
 
 from __future__ import annotations
@@ -75,11 +75,7 @@ KeySource = Callable[[], Keys]
 
 
 def parse_keys(text: str, source: str) -> Keys:
-    """Read one key from each line of `text`; errors name the `source`.
-
-    Raises:
-        InvalidRequest: if a line is not a key, or there is none.
-    """
+    """Read one key from each line of `text`; errors name the `source`."""
     keys: dict[bytes, SecretKey] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         stripped = line.strip()
@@ -127,20 +123,12 @@ class KeyFile:
 
 
 def keys_of_command(line: str, timeout_s: float = COMMAND_TIMEOUT_S) -> Keys:
-    """Run a command, without a shell, and return the keys that it prints.
-
-    Raises:
-        InvalidRequest: if it fails, prints no keys, or takes over `timeout_s` seconds.
-    """
+    """Run a command, without a shell, and return the keys that it prints."""
     return parse_keys(_output_of(line, timeout_s), "--secrets-key-command")
 
 
 def create_key_file(path: Path) -> None:
-    """Create the file with a new key, unless there is one; only its owner can read it.
-
-    Raises:
-        InvalidRequest: if it cannot be created.
-    """
+    """Create the file with a new key, unless there is one; only its owner can read it."""
     text = b64encode(secrets.token_bytes(KEY_BYTES)) + b"\n"
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -164,9 +152,6 @@ def open_keys(path: Path | None, command: str, *, is_shared: bool) -> KeySource:
     """Return the source of a master's keys, which has none without a path and a command.
 
     A missing file is created, unless masters share the store: then all need the same keys.
-
-    Raises:
-        InvalidRequest: if the keys cannot be read.
     """
     if command:
         keys = keys_of_command(command)

@@ -1,4 +1,7 @@
-"""Resources, attributes and constraints to and from the wire."""
+"""Resources, attributes and constraints to and from the wire.
+
+Rule: a message that is malformed, or has too much of anything, is an `InvalidRequest`.
+"""
 
 from __future__ import annotations
 
@@ -60,12 +63,7 @@ def resources_to_wire(amount: Resources) -> pb.Resources:
 
 
 def resources_from_wire(wire: pb.Resources) -> Resources:
-    """Return the amount in `wire`.
-
-    Raises:
-        InvalidRequest: if an amount is negative, a name is illegal or given twice, a
-            range is malformed, or a list is too long.
-    """
+    """Return the amount in `wire`."""
     check_count(len(wire.scalars), MAX_NAMES, "scalar resources")
     check_count(len(wire.ranges), MAX_NAMES, "resources of ranges")
     check_count(len(wire.sets), MAX_NAMES, "resources of items")
@@ -87,12 +85,7 @@ def attributes_to_wire(attributes: Attributes) -> list[pb.Attribute]:
 
 
 def attributes_from_wire(wire: Sequence[pb.Attribute]) -> dict[str, AttributeValue]:
-    """Return the attributes in `wire`.
-
-    Raises:
-        InvalidRequest: if a name is illegal or given twice, a value is missing, or they are
-            too many.
-    """
+    """Return the attributes in `wire`."""
     check_count(len(wire), MAX_ATTRIBUTES, "attributes")
     return by_name((check_attribute_name(each.name), _attribute_from_wire(each)) for each in wire)
 
@@ -107,12 +100,7 @@ def constraint_to_wire(constraint: Constraint) -> pb.Constraint:
 
 
 def constraint_from_wire(wire: pb.Constraint) -> Constraint:
-    """Return the constraint in `wire`.
-
-    Raises:
-        InvalidRequest: if the attribute's name is illegal, the operator unknown, or the
-            pattern malformed or too complex.
-    """
+    """Return the constraint in `wire`."""
     if wire.operator not in _OPERATORS:
         raise InvalidRequest(
             f"constraint on {wire.attribute[:80]!r}: unknown operator {wire.operator}"

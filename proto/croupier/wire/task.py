@@ -1,4 +1,7 @@
-"""Tasks, with their limits, isolation and usage, their statuses and demand to and from the wire."""
+"""Tasks, with their limits, isolation and usage, their statuses and demand to and from the wire.
+
+Rule: a message that is malformed, or has too much of anything, is an `InvalidRequest`.
+"""
 
 from __future__ import annotations
 
@@ -107,9 +110,6 @@ def task_from_wire(wire: pb.TaskInfo) -> TaskInfo:
     """Return the task in `wire`; only the form is checked here, `TaskInfo.check` does the rest.
 
     The values of secrets are withheld; `secrets_from_wire` returns them.
-
-    Raises:
-        InvalidRequest: if an amount of resources is malformed, or a list is too long.
     """
     command = wire.command
     check_count(len(command.argv), MAX_WORDS, "words in a command")
@@ -155,11 +155,7 @@ def _shape(data: bytes) -> Resources:
 
 
 def secrets_from_wire(wire: pb.TaskInfo) -> SecretValues:
-    """Return the plain values of the task's secrets.
-
-    Raises:
-        InvalidRequest: if they are too many, or no task can be given one of them.
-    """
+    """Return the plain values of the task's secrets."""
     check_count(len(wire.command.secrets), MAX_SECRETS, "secrets of a task")
     secrets = SecretValues(wire.command.secrets)
     secrets.check()
@@ -191,11 +187,7 @@ def status_to_wire(status: TaskStatus) -> pb.TaskStatus:
 
 
 def status_from_wire(wire: pb.TaskStatus) -> TaskStatus:
-    """Return the status in `wire`. An unknown reason of a newer peer is read as NONE.
-
-    Raises:
-        InvalidRequest: if the state or the source is unknown, or the number is too large.
-    """
+    """Return the status in `wire`. An unknown reason of a newer peer is read as NONE."""
     if wire.sequence > MASTER_SEQUENCE:
         raise InvalidRequest(
             f"task {wire.task_id[:255]!r}: no update has the number {wire.sequence}"
@@ -244,9 +236,6 @@ def demands_from_wire(wire: Sequence[framework_pb2.Demand]) -> tuple[Demand, ...
     """Return the demands in `wire`, whose roles are not checked here.
 
     Reading stops at the first excess: a pattern costs time to compile.
-
-    Raises:
-        InvalidRequest: if one is malformed, or they are too many or too complex.
     """
     check_count(len(wire), MAX_SHAPES, "demands")
     return check_demands(map(_demand_from_wire, wire))

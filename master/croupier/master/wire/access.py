@@ -1,4 +1,4 @@
-"""Conversion of groups, rules and tokens."""
+"""Conversion of groups, rules and tokens; what is malformed is an `InvalidRequest`."""
 
 from __future__ import annotations
 
@@ -113,11 +113,7 @@ def token_to_wire(token: TokenRecord) -> pb.Token:
 
 
 def token_from_wire(wire: pb.Token, token_hash: bytes) -> TokenRecord:
-    """Convert a new token; the core sets its creator and the time.
-
-    Raises:
-        InvalidRequest: if its kind is unknown, or its hash has another length.
-    """
+    """Convert a new token; the core sets its creator and the time."""
     kind = _KINDS.get(wire.kind)
     if kind is None:
         raise InvalidRequest("the kind of the token is missing, or unknown to this master")

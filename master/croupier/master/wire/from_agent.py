@@ -1,4 +1,4 @@
-"""Reports of agents, from protobuf."""
+"""Reports of agents, from protobuf; what is malformed is an `InvalidRequest`."""
 
 from __future__ import annotations
 
@@ -90,11 +90,7 @@ def with_claim(event: Register, wire: pb.Register, lineage: Lineage) -> Register
 async def tasks_from_wire(
     wire: Iterable[pb.AgentTask], proofs: LaunchProofs | None
 ) -> list[AgentTask]:
-    """Convert the tasks of an agent, in slices; `proofs` judges those of their launches.
-
-    Raises:
-        InvalidRequest: if one is malformed.
-    """
+    """Convert the tasks of an agent, in slices; `proofs` judges those of their launches."""
     return await sliced(_task(each, proofs) for each in wire)
 
 
@@ -159,11 +155,7 @@ def _task(wire: pb.AgentTask, proofs: LaunchProofs | None) -> AgentTask:
 
 
 def _status(wire: task_pb2.TaskStatus) -> TaskStatus:
-    """Convert an agent's status, without the fields that only a master sets.
-
-    Raises:
-        InvalidRequest: if it is malformed, or its sequence is reserved for the master.
-    """
+    """Convert an agent's status, without the fields that only a master sets."""
     if wire.sequence >= MASTER_SEQUENCE:
         raise InvalidRequest(
             f"task {wire.task_id[:255]!r}: sequence {wire.sequence} is reserved for the master"
