@@ -76,21 +76,18 @@ def _check_pattern(text: str) -> ObjectKind:
     is_any = name == (ALL_ROLES if kind is ObjectKind.ROLE else ANY)
     if kind is ObjectKind.IMAGE and not is_any:
         return _check_images(name)
-    if not is_any:
-        Object.parse(text)
-        _check_single(text, name)
-    if not is_any and kind is not ObjectKind.ROLE and ANY in name:
-        raise InvalidRequest(f"{text[:80]!r}: {ANY} stands alone, for every {kind.value}")
-    return kind
-
-
-def _check_single(text: str, name: str) -> None:
+    if is_any:
+        return kind
+    Object.parse(text)
     # Such names are legal, but in a rule they are nearly always a list of objects.
     if "," in name or ":" in name:
         raise InvalidRequest(
             f"{text[:80]!r}: a rule has one object, whose name has no comma or colon; add a rule"
             " with a name of its own for each object"
         )
+    if kind is not ObjectKind.ROLE and ANY in name:
+        raise InvalidRequest(f"{text[:80]!r}: {ANY} stands alone, for every {kind.value}")
+    return kind
 
 
 def _check_images(name: str) -> ObjectKind:

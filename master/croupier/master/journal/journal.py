@@ -65,7 +65,7 @@ class OffersLapsed:
 
 @dataclass(frozen=True, slots=True)
 class Preempting:
-    """As `facts.PreemptionBegun`, with numbers of tasks and offers in place of their ids."""
+    """As `facts.PreemptionBegun`, with numbers of tasks and offers: their ids may be many."""
 
     framework_id: FrameworkId
     role: Role
@@ -235,7 +235,10 @@ class Journal:
             self._known[framework_id] = self._frameworks[framework_id]
         roles, owner = self._scope(framework_id)
         if isinstance(fact, facts.PreemptionBegun):
-            self._add(_outlined(fact), (fact.role,), owner)
+            lost = len(fact.tasks), len(fact.offers)
+            message = fact.message[: MOST_QUOTED + 1]
+            what = Preempting(framework_id, fact.role, fact.agent_id, fact.room, *lost, message)
+            self._add(what, (fact.role,), owner)
             return
         if isinstance(fact, facts.PreemptionEnded) and framework_id in self._frameworks:
             task = self._frameworks[framework_id].tasks.get(fact.task_id)
@@ -287,13 +290,6 @@ class Journal:
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
             _wake(waiter)
-
-
-def _outlined(fact: facts.PreemptionBegun) -> Preempting:
-    """Return the fact without the ids of its victims, which may be many."""
-    lost = (len(fact.tasks), len(fact.offers))
-    message = fact.message[: MOST_QUOTED + 1]
-    return Preempting(fact.framework_id, fact.role, fact.agent_id, fact.room, *lost, message)
 
 
 def _shortened(fact: facts.Fact) -> facts.Fact:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -46,16 +47,16 @@ class Readers:
     """The number of readers of a term."""
 
     def __init__(self) -> None:
-        self._of: dict[str, int] = {}
+        self._of: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        return sum(self._of.values())
+        return self._of.total()
 
     @contextmanager
     def reading(self, caller: Caller) -> Iterator[None]:
         """Count a reader while it reads; raises Unavailable if there are too many."""
         name = caller.principal.name
-        mine = self._of.get(name, 0)
+        mine = self._of[name]
         if len(self) >= MOST_READERS:
             raise Unavailable(f"{MOST_READERS} readers watch events; the master accepts no more")
         if name and mine >= MOST_OF_PRINCIPAL:

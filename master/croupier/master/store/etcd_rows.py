@@ -139,12 +139,9 @@ def _operation(keys: op.Keys, row: Row) -> tuple[pb.RequestOp, int]:
     key = keys.record(row.kind, row.id)
     if row.body is None:
         return op.delete(key), len(key)
-    value = sealed(key, _packed(row.body))
+    is_large = len(row.body) > COMPRESS_BYTES
+    value = sealed(key, PACKED + zlib.compress(row.body, 1) if is_large else PLAIN + row.body)
     return op.put(key, value), len(key) + len(value)
-
-
-def _packed(body: bytes) -> bytes:
-    return PACKED + zlib.compress(body, 1) if len(body) > COMPRESS_BYTES else PLAIN + body
 
 
 def parts_of(rows: Sequence[Row]) -> list[bytes]:

@@ -260,7 +260,9 @@ class SqliteStore(Store):
         self.commits = commits
         for record in records:
             if isinstance(record, MasterRecord):
-                self._mark_term(record)
+                # The marker names the cluster before the term becomes visible.
+                self._cluster = record.cluster
+                self._mark(Marker(record.cluster, record.position(self.commits)))
 
     def _check_foreign_commits(self, connection: sqlite3.Connection) -> None:
         """Raise Unavailable if another process has committed, so as not to write over that."""
@@ -269,11 +271,6 @@ class SqliteStore(Store):
                 f"another process has written to the store {self._path}, which only one master may"
                 " do: end it, and start the master again"
             )
-
-    def _mark_term(self, record: MasterRecord) -> None:
-        """Name the cluster in the marker before the term becomes visible."""
-        self._cluster = record.cluster
-        self._mark(Marker(record.cluster, record.position(self.commits)))
 
     def _mark(self, marker: Marker) -> None:
         try:

@@ -114,14 +114,13 @@ def _place(wire: pb.QueuePlace) -> r.QueuePlace:
     return r.QueuePlace(placement, wire.number, wire.generation)
 
 
-def _token_to_wire(record: a.TokenRecord) -> pb.TokenRecord:
-    return pb.TokenRecord(token=token_to_wire(record), hash=bytes.fromhex(record.hash))
-
-
 def _token_from_wire(wire: pb.TokenRecord) -> a.TokenRecord:
     token = token_from_wire(wire.token, wire.hash)
     return replace(token, created_ms=wire.token.created_ms, created_by=wire.token.created_by)
 
 
 TASK: Final = Both(_task_to_wire, _task_from_wire)
-TOKEN: Final = Both(_token_to_wire, _token_from_wire)
+TOKEN: Final = Both(
+    lambda record: pb.TokenRecord(token=token_to_wire(record), hash=bytes.fromhex(record.hash)),
+    _token_from_wire,
+)
