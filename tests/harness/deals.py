@@ -106,7 +106,7 @@ class Case:
         """End an offer that was left unanswered for so long."""
         now = self._fixture.now
         ids = FrameworkId(name), AgentId(agent)
-        self._fixture.allocator.offer_ended(*ids, now - float(seconds), now, is_used=False)
+        self._fixture.allocator.offer_unused(*ids, now - float(seconds), now)
 
     def _do_queue(self, name: str, unit: str, count: str) -> None:
         shape, role = Shape(amount(unit), ANYWHERE), Role(self._roles[name][0])

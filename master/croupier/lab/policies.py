@@ -19,8 +19,10 @@ class Unrotated(Drf):
 
     name = "min-sat-entitlement"
 
-    def __init__(self) -> None:
-        super().__init__(rotate=False)
+    def key(self, node: Node, level: Level) -> Key:
+        """Return the key without the turn."""
+        tier, exact, _, arrival = super().key(node, level)
+        return tier, exact, arrival
 
 
 class NaiveHdrf(Unrotated):

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 
 from croupier.master.allocator.agent_pool import PooledAgent
-from croupier.master.allocator.back_off import MOMENT_S, Party, party_of
+from croupier.master.allocator.back_off import MOMENT_S, party_of
 from croupier.master.allocator.charges import Charges
 from croupier.master.allocator.grant import Grant, Units
 from croupier.master.allocator.invariants import check_holdings, check_tree
@@ -173,8 +173,9 @@ class Allocator:
 
     def remove_framework(self, framework_id: FrameworkId) -> None:
         """Remove a framework that holds nothing."""
-        if not self._members.owner(framework_id):
-            self.back_off.forget(self._party(framework_id))
+        party = self._members.party(framework_id)
+        if party == party_of(framework_id, ""):
+            self.back_off.forget(party)
         self._members.remove(framework_id)
 
     def connect(self, framework_id: FrameworkId, connected: bool) -> None:
@@ -191,7 +192,7 @@ class Allocator:
         Agents that it could not use before are visited again. O(agents).
         """
         if tuple(demands) != self._members.demands(framework_id):
-            self._members.declare(framework_id, demands)
+            self._members.declared[framework_id] = tuple(demands)
             self._demand.distribute(framework_id)
 
     def suppress(self, framework_id: FrameworkId, roles: Sequence[Role] = ()) -> None:
@@ -225,7 +226,7 @@ class Allocator:
         number = sum(number for _, number in grant.units)
         leaf.queued[grant.shape].outstanding -= number
         self._demand.count_queued(leaf, grant.shape, -number)
-        self.back_off.answered(self._party(grant.framework_id), grant.agent_id)
+        self.offer_used(grant.framework_id, grant.agent_id)
 
     # Offers.
 
@@ -275,25 +276,17 @@ class Allocator:
 
     def offer_kept_since(self, framework_id: FrameworkId, agent_id: AgentId, now: float) -> float:
         """Return when the framework's party began to keep the agent, which it is offered now."""
-        return self.back_off.row_since(self._party(framework_id), agent_id, now)
+        return self.back_off.row_since(self._members.party(framework_id), agent_id, now)
 
-    def offer_ended(
-        self,
-        framework_id: FrameworkId,
-        agent_id: AgentId,
-        kept_since: float,
-        now: float,
-        *,
-        is_used: bool,
+    def offer_used(self, framework_id: FrameworkId, agent_id: AgentId) -> None:
+        """Note that a task was launched from an offer."""
+        self.back_off.answered(self._members.party(framework_id), agent_id)
+
+    def offer_unused(
+        self, framework_id: FrameworkId, agent_id: AgentId, kept_since: float, now: float
     ) -> float | None:
-        """Note the end of an offer; return the seconds for which the party backs off from now on.
-
-        Return None if it does not, or already did. `is_used` is whether a task was launched.
-        """
-        party = self._party(framework_id)
-        if is_used:
-            self.back_off.answered(party, agent_id)
-            return None
+        """Note that an offer ended without a launch; see `BackOff.ended`."""
+        party = self._members.party(framework_id)
         return self.back_off.ended(party, agent_id, kept_since, now)
 
     def offer_review_at(self, framework_id: FrameworkId, expires_at: float, now: float) -> float:
@@ -302,7 +295,7 @@ class Allocator:
         During a back-off that is a moment (`MOMENT_S`).
         """
         last = self.back_off.active(now)
-        if expires_at <= now or not last or self._party(framework_id) not in last:
+        if expires_at <= now or not last or self._members.party(framework_id) not in last:
             return expires_at
         return min(now + MOMENT_S, expires_at)
 
@@ -355,9 +348,6 @@ class Allocator:
         self._profiles.check(self._agents.agents.values())
         check_holdings(self._tree, self._agents, self.charges)
         assert all(self._members.leaf(*key) is leaf for key, leaf in self._tree.leaves.items())
-
-    def _party(self, framework_id: FrameworkId) -> Party:
-        return party_of(framework_id, self._members.owner(framework_id))
 
     def _forget_constraints(self, agent_id: AgentId) -> None:
         for leaf in self._tree.leaves.values():

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from croupier.master.allocator import limits
 from croupier.master.allocator.agent_pool import AgentPool
+from croupier.master.allocator.back_off import Party
 from croupier.master.allocator.grant import Units
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.pending_demand import Shape, carried, queue_of, return_units, shapes
@@ -25,36 +26,38 @@ if TYPE_CHECKING:
 
 
 class Memberships:
-    """The frameworks in their roles."""
+    """The frameworks in their roles.
+
+    Attributes:
+        declared: the demand that each framework declared, with all tasks that it launched since.
+    """
 
     def __init__(self, tree: Tree, agents: AgentPool) -> None:
         self._tree, self._agents = tree, agents
         self._leaves: dict[FrameworkId, dict[Role, Leaf]] = {}
-        self._owners: dict[FrameworkId, str] = {}
-        self._demands: dict[FrameworkId, tuple[Demand, ...]] = {}
+        self.declared: dict[FrameworkId, tuple[Demand, ...]] = {}
 
     def add(self, framework_id: FrameworkId, roles: Sequence[Role], owner: str = "") -> None:
         """Add a framework of this owner, a principal's name, in its roles."""
         assert framework_id not in self._leaves
-        self._owners[framework_id] = owner
-        self._leaves[framework_id] = {role: self._add(framework_id, role) for role in roles}
-        self._demands[framework_id] = ()
+        add = self._tree.add
+        self._leaves[framework_id] = {role: add(framework_id, role, owner) for role in roles}
+        self.declared[framework_id] = ()
 
     def set_owner(self, framework_id: FrameworkId, owner: str) -> None:
         """Change the owner of a framework, and move its leaves to the owner's shares."""
-        self._owners[framework_id] = owner
         for leaf in self._leaves[framework_id].values():
             self._tree.move(leaf, owner)
 
-    def owner(self, framework_id: FrameworkId) -> str:
-        """Return the name of the framework's principal; empty if it has none."""
-        return self._owners[framework_id]
+    def party(self, framework_id: FrameworkId) -> Party:
+        """Return the party that the framework backs off with."""
+        return next(iter(self._leaves[framework_id].values())).party
 
     def remove(self, framework_id: FrameworkId) -> None:
         """Remove a framework that holds nothing."""
         for leaf in self._leaves.pop(framework_id).values():
             self._drop(leaf)
-        del self._demands[framework_id], self._owners[framework_id]
+        del self.declared[framework_id]
 
     def set_roles(self, framework_id: FrameworkId, roles: Sequence[Role]) -> list[Leaf]:
         """Put the framework in `roles`, in this order; return the leaves of roles that it left.
@@ -62,7 +65,7 @@ class Memberships:
         Demand in a role that it left is dropped.
         """
         before = self._leaves[framework_id]
-        self._demands[framework_id] = tuple(
+        self.declared[framework_id] = tuple(
             each for each in self.demands(framework_id) if each.role is None or each.role in roles
         )
         left = {role: leaf for role, leaf in before.items() if role not in roles}
@@ -98,10 +101,6 @@ class Memberships:
             leaf.is_member = False
         return leaf
 
-    def declare(self, framework_id: FrameworkId, demands: Sequence[Demand]) -> None:
-        """Replace the declared demand; the caller sets the pending demand of the leaves."""
-        self._demands[framework_id] = tuple(demands)
-
     def demands(self, framework_id: FrameworkId) -> tuple[Demand, ...]:
         """Return the declared demand less the launched tasks."""
         pending = {
@@ -109,7 +108,7 @@ class Memberships:
         }
         first = next(iter(pending))
         return tuple(
-            next(pending[each.role or first]).demand for each in self._demands[framework_id]
+            next(pending[each.role or first]).demand for each in self.declared[framework_id]
         )
 
     def demands_by_leaf(self, framework_id: FrameworkId) -> list[tuple[Leaf, list[Demand] | None]]:
@@ -117,7 +116,7 @@ class Memberships:
 
         A demand that names no role counts in the framework's first role.
         """
-        demands, leaves = self._demands[framework_id], self._leaves[framework_id]
+        demands, leaves = self.declared[framework_id], self._leaves[framework_id]
         first = next(iter(leaves))
         return [
             (leaf, [each for each in demands if (each.role or first) == role] if demands else None)
@@ -134,7 +133,8 @@ class Memberships:
             self._drop(leaf)
 
     def _add(self, framework_id: FrameworkId, role: Role) -> Leaf:
-        return self._tree.add(framework_id, role, self._owners[framework_id])
+        owner = next(iter(self._leaves[framework_id].values())).owner
+        return self._tree.add(framework_id, role, owner)
 
     def _drop(self, leaf: Leaf) -> None:
         self._agents.forget_filters(leaf)
@@ -147,7 +147,7 @@ class DemandChanges:
     """Applies changes of demand to leaves, and marks the agents dirty that may serve it."""
 
     def __init__(self, state: AllocatorState) -> None:
-        self._tree, self._agents, self._profiles = state.tree, state.agents, state.profiles
+        self._tree, self._agents = state.tree, state.agents
         self._members, self._waiters = state.members, state.waiters
 
     def distribute(self, framework_id: FrameworkId) -> None:

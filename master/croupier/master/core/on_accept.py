@@ -89,8 +89,7 @@ def accept(
     for offer in offers:
         yield end_offer(state, offer, "accepted", "", now)
         if launched:
-            place = (offer.framework_id, offer.agent_id)
-            state.allocator.offer_ended(*place, offer.kept_since, now, is_used=True)
+            state.allocator.offer_used(offer.framework_id, offer.agent_id)
         else:
             yield from note_unused(state, offer, now)
     return verdicts

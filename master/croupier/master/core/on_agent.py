@@ -61,19 +61,14 @@ def on_register(state: State, event: Register, now: float) -> Iterator[Step]:
     try:
         # First, so that the rest of an impostor's message has no effect.
         event = identified(state, event)
+        if event.claim in (Claim.UNPROVEN, Claim.FOREIGN):
+            raise Conflict(event.objection)
     except CroupierError as refusal:
-        yield Close(event.session, refusal)
-        agent_id = AgentId(event.agent_id[:MAX_ID_BYTES])
-        yield Happened(AgentRefused(agent_id, event.hostname[:MAX_ID_BYTES], str(refusal)))
+        yield from _refuse(event, refusal)
         return
     if event.claim is Claim.NEWER:
         yield Close(event.session, NotLeader(event.objection))
         yield Deposed(event.objection)
-        return
-    if event.claim in (Claim.UNPROVEN, Claim.FOREIGN):
-        yield Close(event.session, Conflict(event.objection))
-        agent_id = AgentId(event.agent_id[:MAX_ID_BYTES])
-        yield Happened(AgentRefused(agent_id, event.hostname[:MAX_ID_BYTES], event.objection))
         return
     if event.session in state.peers:
         yield Close(event.session, ProtocolViolation("REGISTER must be the first report"))
@@ -90,8 +85,7 @@ def on_register(state: State, event: Register, now: float) -> Iterator[Step]:
         check_kinds(state, event)
         check_size(state, event)
     except Conflict as conflict:
-        yield Close(event.session, conflict)
-        yield Happened(AgentRefused(event.agent_id, event.hostname, str(conflict)))
+        yield from _refuse(event, conflict)
         return
     agent = state.agents.get(event.agent_id)
     kind: Joined = "again" if agent else "new"
@@ -116,6 +110,13 @@ def on_register(state: State, event: Register, now: float) -> Iterator[Step]:
     if agent.problems:
         text = problems_text(agent.problems)
         yield Happened(AgentUnhealthy(agent.agent_id, agent.hostname, text))
+
+
+def _refuse(event: Register, error: CroupierError) -> Iterator[Effect]:
+    """Refuse an agent whose id and name may be of any length."""
+    yield Close(event.session, error)
+    agent_id = AgentId(event.agent_id[:MAX_ID_BYTES])
+    yield Happened(AgentRefused(agent_id, event.hostname[:MAX_ID_BYTES], str(error)))
 
 
 def on_report(

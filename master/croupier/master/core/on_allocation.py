@@ -86,7 +86,7 @@ def return_offer(
 def note_unused(state: State, offer: Offer, now: float) -> Iterator[Effect]:
     """Note that an offer ended without a launch: its framework's party may have to back off."""
     place = (offer.framework_id, offer.agent_id)
-    back_off_s = state.allocator.offer_ended(*place, offer.kept_since, now, is_used=False)
+    back_off_s = state.allocator.offer_unused(*place, offer.kept_since, now)
     if back_off_s is not None:
         _review_offers(state, offer.framework_id, now)
         yield Happened(OffersUnanswered(*place, now - offer.kept_since, back_off_s))

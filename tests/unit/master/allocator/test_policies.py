@@ -7,9 +7,10 @@ from fractions import Fraction
 
 import pytest
 
+from croupier.lab.policies import Unrotated
 from croupier.master.allocator import policies
 from croupier.master.allocator.invariants import check_tree
-from croupier.master.allocator.policies import Drf, SingleResource
+from croupier.master.allocator.policies import SingleResource
 from croupier.master.allocator.prng import SplitMix64
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import FrameworkId, Role
@@ -54,7 +55,7 @@ def test_all_demand_is_dealt_under_every_policy(name: str) -> None:
 class TestDrf:
     def test_the_schedule_of_the_paper(self) -> None:
         """Table 1: B, A, B, A, A (here the tie goes to the first arrival, A)."""
-        fixture = AllocatorFixture(Drf(rotate=False))
+        fixture = AllocatorFixture(Unrotated())
         fixture.framework("A", want("cpus:1;mem:4GB"))
         fixture.framework("B", want("cpus:3;mem:1GB"))
         fixture.agent("m", "cpus:9;mem:18GB")

@@ -15,16 +15,9 @@ from croupier.master.allocator.policies.naive import Asset, SingleResource, Slot
 from croupier.master.allocator.policies.policy import Key, Policy
 from croupier.model.errors import InvalidRequest
 
-_MAKERS: Final[dict[str, Callable[[int], Policy]]] = {
-    Drf.name: lambda _: Drf(),
-    YarnDrf.name: lambda _: YarnDrf(),
-    Fifo.name: lambda _: Fifo(),
-    Asset.name: lambda _: Asset(),
-    SingleResource.name: lambda _: SingleResource(),
-    Slots.name: lambda _: Slots(),
-    Random.name: Random,
-}
-NAMES: Final = tuple(_MAKERS)
+_POLICIES: Final = (Drf, YarnDrf, Fifo, Asset, SingleResource, Slots, Random)
+_BY_NAME: Final[dict[str, Callable[[], Policy]]] = {each.name: each for each in _POLICIES}
+NAMES: Final = tuple(_BY_NAME)
 
 
 def make(name: str, seed: int = 0) -> Policy:
@@ -33,9 +26,9 @@ def make(name: str, seed: int = 0) -> Policy:
     Raises:
         InvalidRequest: if there is none.
     """
-    if name not in _MAKERS:
+    if name not in _BY_NAME:
         raise InvalidRequest(f"{name[:80]!r} is not a policy: {', '.join(NAMES)}")
-    return _MAKERS[name](seed)
+    return Random(seed) if name == Random.name else _BY_NAME[name]()
 
 
 __all__ = [

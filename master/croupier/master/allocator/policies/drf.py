@@ -35,15 +35,14 @@ class Drf(Policy):
     """The default policy.
 
     Of equal levels, the least recently dealt comes first, so that no name or age can starve
-    another. With `rotate` False, the earliest arrival comes first.
+    another.
     """
 
     name = "drf"
 
-    def __init__(self, *, rotate: bool = True) -> None:
-        """Start without a cluster; `rotate` False is for schedules that fix the order of ties."""
+    def __init__(self) -> None:
+        """Start without a cluster."""
         super().__init__()
-        self._rotate = rotate
         self._shift = 0
 
     def scale(self, totals: Totals, depth: int, weight_bits: int, /) -> None:
@@ -87,6 +86,4 @@ class Drf(Policy):
             exact = (number << self._shift) // (over * node.weight)
         else:
             exact = (number << NEED_BITS) // over
-        if self._rotate:
-            return tier, exact, node.dealt_at, node.arrival
-        return tier, exact, node.arrival
+        return tier, exact, node.dealt_at, node.arrival
