@@ -12,6 +12,7 @@ from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings, parse_amounts
+from tests.harness.allocator_invariants import check_allocator
 
 # No reservations, and no resource is scarce.
 PLAIN = Rules(hold_s=0, scarce=frozenset())
@@ -97,7 +98,7 @@ class AllocatorFixture:
     def deal(self, budget: int = 10**9) -> list[Grant]:
         """Call `run` once, and check every invariant."""
         grants = self.allocator.run(self.now, budget)
-        self.allocator.check()
+        check_allocator(self.allocator)
         return grants
 
     def dealt(self) -> list[str]:
@@ -120,7 +121,7 @@ class AllocatorFixture:
             left = left - launched[-1]
             self.allocator.charges.launch(*place, launched[-1])
         self.allocator.settle_offers(*place, grant.units, launched, left)
-        self.allocator.check()
+        check_allocator(self.allocator)
 
     def decline(self, grant: Grant, refuse_s: float | None = None) -> None:
         """Decline a grant; `refuse_s` sets a filter of that duration."""
@@ -128,7 +129,7 @@ class AllocatorFixture:
         self.allocator.settle_offers(
             *grant.place, grant.units, unused=grant.resources, refused_until=until
         )
-        self.allocator.check()
+        check_allocator(self.allocator)
 
     def refuse(
         self,
@@ -146,7 +147,7 @@ class AllocatorFixture:
     def finish(self, grant: Grant, task: str) -> None:
         """End a task of an accepted grant."""
         self.allocator.charges.release(grant.framework_id, grant.role, grant.agent_id, amount(task))
-        self.allocator.check()
+        check_allocator(self.allocator)
 
     def fill(self) -> list[Grant]:
         """Allocate, and accept every grant as a whole, until there are no more grants."""

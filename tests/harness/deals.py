@@ -17,6 +17,7 @@ from croupier.model.demand import ANYWHERE, Demand
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
 from tests.harness.allocator_fixture import AllocatorFixture, amount, role_of, want
+from tests.harness.allocator_invariants import check_allocator
 
 _DEMAND = re.compile(r"([^*<>@?]+)(?:\*(\d+))?(?:>(\d+))?(?:<(\d+))?(?:@([^?]+))?(?:\?(.+)=(.+))?")
 
@@ -46,7 +47,7 @@ class Case:
         plain = [word for word in words if not re.match(r"[a-z]+=", word)]
         handler: Callable[..., str | None] = getattr(self, "_do_" + name)
         printed = handler(*plain, **options) or ""
-        self._fixture.allocator.check()
+        check_allocator(self._fixture.allocator)
         return printed
 
     # What there is.

@@ -21,6 +21,7 @@ from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
+from tests.harness.allocator_invariants import check_allocator
 from tests.harness.guards import Checked
 
 NAMES = ("cpus", "mem", "gpus")
@@ -97,7 +98,7 @@ def by_policy(make: Callable[[], Policy | None]) -> Deal:
             for grant in allocator.run(0.0, budget=1):
                 place = (int(grant.framework_id), int(grant.agent_id))
                 found += [(number, *place) for number in grant.deals]
-            allocator.check()
+            check_allocator(allocator)
         return Outcome(case, tuple((client, machine) for _, client, machine in sorted(found)))
 
     return deal

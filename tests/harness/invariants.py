@@ -17,12 +17,13 @@ from croupier.model.ids import FrameworkId, Role
 from croupier.model.principal import PrincipalName
 from croupier.model.resources import sum_of
 from croupier.model.task import TaskState
+from tests.harness.allocator_invariants import check_allocator
 
 
 def check_state(state: State) -> None:
     """Assert every invariant. O(state)."""
-    state.allocator.check()
-    state.preemptor.check()
+    check_allocator(state.allocator)
+    assert all(each.victim.leaf is not each.owner for each in state.preemptor._ending.values())
     check_absent(state)
     check_access(state)
     for agent in state.agents.values():

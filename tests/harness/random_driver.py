@@ -12,6 +12,7 @@ from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
+from tests.harness.allocator_invariants import check_allocator
 from tests.harness.oracle import Member, Oracle, Refusal, Task
 
 ROLES = tuple(map(Role, ("a", "a/x", "a/x/1", "a/y", "b", "b/x", "c")))
@@ -287,7 +288,7 @@ class RandomDriver(Oracle):
         """Allocate until no agent is dirty."""
         while self.allocator.has_dirty_agents:
             self.deal()
-            self.allocator.check()
+            check_allocator(self.allocator)
 
     def finish(self) -> None:
         """Release everything and remove every framework."""
@@ -295,14 +296,14 @@ class RandomDriver(Oracle):
             self.give_back(offer)
         for task in list(self.tasks):
             self.end(task)
-            self.allocator.check()
+            check_allocator(self.allocator)
         for agent_id, total in self.totals.items():
             assert self.allocator.queries.free(agent_id) == total, agent_id
         assert not self.tree.root.slots
         assert all(leaf.is_member for leaf in self.tree.leaves.values())
         for framework_id in list(self.members):
             self.allocator.remove_framework(framework_id)
-            self.allocator.check()
+            check_allocator(self.allocator)
         tree = self.tree
         assert not tree.leaves
         assert not tree.roles

@@ -46,6 +46,7 @@ from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings, parse_amounts
 from croupier.model.task import Command, Source, TaskState, TaskStatus
 from croupier.model.verdict import Verdict
+from tests.harness.allocator_invariants import check_allocator
 from tests.harness.deals import demand_of
 from tests.harness.scenario_commands import AccessCommands, TaskCommands
 from tests.harness.secured_world import SecuredWorld
@@ -152,7 +153,7 @@ class Story(AccessCommands, TaskCommands):
             }
             text = ", ".join(f"{each} {share}" for each, share in shares.items())
             self._out.append(f"deal {deal} to {name}: {unit}; shares {text}")
-        self.world.state.allocator.check()
+        check_allocator(self.world.state.allocator)
 
     def _do_agent(self, plain: list[str], options: dict[str, str]) -> None:
         name, resources = plain[0], plain[1]

@@ -19,6 +19,7 @@ from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
+from tests.harness.allocator_invariants import check_allocator
 from tests.harness.effort import portion
 
 NAMES = ("cpus", "mem", "gpus")
@@ -71,7 +72,7 @@ def filled(allocator: Allocator, case: Case) -> list[tuple[FrameworkId, int]]:
     while allocator.has_dirty_agents:
         for grant in allocator.run(0.0, budget=3):
             deals += [(n, grant.framework_id, int(grant.agent_id)) for n in grant.deals]
-        allocator.check()
+        check_allocator(allocator)
     return [(framework_id, agent) for _, framework_id, agent in sorted(deals)]
 
 

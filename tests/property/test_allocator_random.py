@@ -17,6 +17,7 @@ from croupier.master.allocator.eligibility import Eligibility
 from croupier.master.allocator.filters import Filters
 from croupier.master.allocator.limits import LimitWaiters
 from croupier.master.allocator.queue import ORDERS
+from tests.harness.allocator_invariants import check_allocator
 from tests.harness.effort import portion
 from tests.harness.random_driver import RandomDriver
 
@@ -30,7 +31,7 @@ def drive(seed: int, steps: int = 200) -> RandomDriver:
     driver = RandomDriver(seed)
     for step in range(steps):
         driver.apply_random_event()
-        driver.allocator.check()
+        check_allocator(driver.allocator)
         if step % 3 == 0:
             driver.settle()
             overlooked = list(driver.overlooked())

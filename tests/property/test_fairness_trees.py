@@ -17,13 +17,13 @@ from croupier.lab.policies import Collapsed, MinSatWeights, NaiveHdrf, Unrotated
 from croupier.lab.solvers.filling import Rule, demand_of
 from croupier.lab.solvers.pools import Forest, Pool
 from croupier.master.allocator import Allocator, Rules
-from croupier.master.allocator.invariants import check_tree
 from croupier.master.allocator.policies import Policy
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
 from tests.harness.allocator_fixture import AllocatorFixture, want
+from tests.harness.allocator_invariants import check_allocator, check_tree
 from tests.harness.effort import portion
 from tests.harness.fairness import NAMES
 from tests.harness.guards import Checked, assert_guarded
@@ -190,7 +190,7 @@ def test_every_node_of_a_filled_tree_has_its_entitlement_less_a_few_tasks() -> N
             chance = random.Random(f"filled {number}")
             filled = FilledTree(random_plan(chance, "random"), chance)
             filled.fill()
-            filled.allocator.check()
+            check_allocator(filled.allocator)
             forest = filled.forest()
             deltas = {c: forest.dominant(c, demand_of(c)) for c in forest.root.clients()}
             below = [v for v in forest.root.nodes() if v is not forest.root]
@@ -217,7 +217,7 @@ def test_no_node_falls_below_its_entitlement_under_churn() -> None:
                     filled.end(drained)
                 for _ in range(60):
                     filled.end(chance.choice(filled.running))
-                filled.allocator.check()
+                check_allocator(filled.allocator)
             forest = filled.forest()
             clients = forest.root.clients()
             slack = 2 * sum((forest.dominant(c, demand_of(c)) for c in clients), Fraction(0))

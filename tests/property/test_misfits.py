@@ -18,6 +18,7 @@ from croupier.model.attributes import Constraint, equals, facts_of
 from croupier.model.demand import Demand, Placement
 from croupier.model.ids import AgentId, FrameworkId
 from croupier.model.resources import Resources
+from tests.harness.allocator_invariants import check_allocator
 from tests.harness.effort import portion
 from tests.harness.invariants import queued_of
 from tests.harness.oracle import Task
@@ -127,7 +128,7 @@ def compare(seed: int) -> int:
             if step % 4 == 0:
                 while twin.allocator.has_dirty_agents:
                     twin.deal()
-        quick.allocator.check()
+        check_allocator(quick.allocator)
         check_misfits(quick)
         assert plain.visible == quick.visible, (plain.name, step)
         assert plain.allocator.next_wakeup() == quick.allocator.next_wakeup()

@@ -22,6 +22,7 @@ from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
+from tests.harness.allocator_invariants import check_allocator
 from tests.harness.effort import portion
 
 NAMES = ("cpus", "mem", "gpus")
@@ -57,7 +58,7 @@ class Cluster:
                         self.allocator.charges.launch(*place, unit)
                         launched.append(unit)
                 self.allocator.settle_offers(*place, grant.units, launched)
-        self.allocator.check()
+        check_allocator(self.allocator)
 
     def end(self, victim: Holding) -> None:
         key = (victim.leaf.framework_id, victim.key)

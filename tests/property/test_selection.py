@@ -16,7 +16,6 @@ from random import Random
 import pytest
 
 from croupier.master.allocator import policies
-from croupier.master.allocator.invariants import check_tree
 from croupier.master.allocator.node import Leaf, PrincipalNode
 from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.master.allocator.share import Totals
@@ -25,6 +24,7 @@ from croupier.model.demand import Demand
 from croupier.model.ids import FrameworkId, Role
 from croupier.model.resources import Resources
 from croupier.model.roles import MAX_WEIGHT, RoleSettings
+from tests.harness.allocator_invariants import check_tree
 from tests.harness.effort import portion
 from tests.harness.fair_reference import Measure, Reference, RefNode, shares
 

@@ -139,7 +139,6 @@ class EngineCluster:
             if task.client.backlog is not None:
                 task.client.backlog += 1
                 self.declare_demand(task.client)
-        preemptor.check()
         return bool(plans)
 
     def unit(self, client: Pool) -> Resources:

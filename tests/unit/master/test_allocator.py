@@ -7,7 +7,6 @@ from fractions import Fraction
 import pytest
 
 from croupier.master.allocator import Allocator, Grant, Rules
-from croupier.master.allocator.invariants import check_tree
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.share import Totals
 from croupier.master.allocator.tree import Tree
@@ -16,6 +15,7 @@ from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
 from croupier.model.roles import MAX_WEIGHT, RoleSettings
+from tests.harness.allocator_invariants import check_allocator, check_tree
 
 A1, A2 = AgentId("a1"), AgentId("a2")
 F1, F2 = FrameworkId("f1"), FrameworkId("f2")
@@ -106,7 +106,7 @@ class TestAllocation:
         slices = []
         while allocator.has_dirty_agents:
             slices.append(sum(numbers(grant) for grant in allocator.run(0.0, budget=100)))
-            allocator.check()
+            check_allocator(allocator)
         assert max(slices) <= 500
         assert sum(slices) == 4000
         assert allocator.queries.share(F1) == allocator.queries.share(F2)
@@ -177,7 +177,7 @@ class TestReservations:
         # A reservation ends in time, and does not begin again at once.
         allocator.wake(31.0)
         assert len(allocator.run(31.0)) == 2
-        allocator.check()
+        check_allocator(allocator)
 
 
 def test_a_capacity_change_keys_every_node_again() -> None:
@@ -186,10 +186,10 @@ def test_a_capacity_change_keys_every_node_again() -> None:
     allocator.set_demand(F2, (Demand(Resources.parse("mem:1GB")),))
     allocator.add_agent(A1, Resources.parse("cpus:4;mem:4GB"))
     allocator.run(0.0)
-    allocator.check()
+    check_allocator(allocator)
     allocator.add_agent(A2, Resources.parse("cpus:4;mem:400GB"))
     allocator.run(0.0)
-    allocator.check()
+    check_allocator(allocator)
     assert allocator.queries.share(F1) == 1
 
 
@@ -203,12 +203,12 @@ def test_a_grant_by_the_caller_ignores_demand_and_filters() -> None:
     assert granted.resources == Resources.parse("cpus:3")
     assert allocator.queries.free(A1) == Resources.parse("cpus:1;mem:4GB")
     assert allocator.queries.share(F1) == Fraction(3, 4)
-    allocator.check()
+    check_allocator(allocator)
     with pytest.raises(ValueError, match="cpus"):
         allocator.charges.grant(F1, R1, A1, Resources.parse("cpus:2"))
     decline(allocator, granted)
     assert allocator.queries.free(A1) == Resources.parse("cpus:4;mem:4GB")
-    allocator.check()
+    check_allocator(allocator)
 
 
 def test_an_agent_changes_around_what_is_charged_on_it() -> None:
@@ -220,7 +220,7 @@ def test_an_agent_changes_around_what_is_charged_on_it() -> None:
     allocator.change_agent(A1, Resources.parse("cpus:3;mem:1GB"), "h", {"rack": "r1"})
     assert allocator.queries.free(A1) == Resources.parse("mem:1GB")
     assert allocator.queries.share(F1) == 1
-    allocator.check()
+    check_allocator(allocator)
 
 
 def test_constraints_are_matched_again_after_an_agent_changed() -> None:

@@ -12,6 +12,7 @@ from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
+from tests.harness.allocator_invariants import check_allocator
 
 ROLES = [Role(r) for r in ("a", "a/x", "a/y", "a/y/1", "a/y/2", "b", "b/x", "c", "*")]
 
@@ -58,7 +59,7 @@ def test_predictions_come_true_and_change_nothing() -> None:
         would_move = list(what_if.moved())
         assert allocator.queries.roles() == before
         assert due(allocator) == now
-        allocator.check()
+        check_allocator(allocator)
         for role, settings in changes.items():
             allocator.set_role(role, settings)
         assert due(allocator) == would_be

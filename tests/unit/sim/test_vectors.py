@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import random
 import subprocess
@@ -13,8 +14,12 @@ from typing import Any
 import pytest
 
 from croupier.ctl.__main__ import main
+from croupier.lab.engine_rule import EngineRule
 from croupier.lab.vectors.check import check_text
+from croupier.master.allocator import Allocator
+from croupier.master.allocator.grant import Grant
 from croupier.master.allocator.policies import Fifo
+from tests.harness.allocator_invariants import check_allocator, check_tree
 from tests.harness.effort import portion
 
 FOLDER = Path(__file__).resolve().parents[2] / "vectors"
@@ -45,6 +50,27 @@ def failures_of(*vectors: object) -> str:
     )
 
 
+@pytest.fixture
+def checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check the engine's invariants whenever it comes to rest, and after some picks of a rule."""
+    run, catch_up, picks = Allocator.run, EngineRule.catch_up, itertools.count()
+
+    def checked_run(self: Allocator, now: float, budget: int = 2000) -> list[Grant]:
+        grants = run(self, now, budget)
+        if not self.has_dirty_agents:
+            check_allocator(self)
+        return grants
+
+    def checked_catch_up(self: EngineRule) -> None:
+        catch_up(self)
+        if next(picks) % 20 == 0:
+            check_tree(self.tree)
+
+    monkeypatch.setattr(Allocator, "run", checked_run)
+    monkeypatch.setattr(EngineRule, "catch_up", checked_catch_up)
+
+
+@pytest.mark.usefixtures("checked")
 @pytest.mark.parametrize("name", FILES)
 def test_all_pass(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "vectors", str(FOLDER / name)]) == 0

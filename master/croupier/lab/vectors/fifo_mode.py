@@ -42,7 +42,6 @@ def run_fifo(vector: Vector, policy: str) -> Runs:
                     cluster.found(client, AgentId(f"a{index}"))
                 cluster.declare_demand(client)
     cluster.fill()
-    cluster.allocator.check()
     tasks = {client.path: Fraction(client.tasks) for client in clients}
     left_after: dict[str, list[Fraction]] = {}
     left = vector.total()

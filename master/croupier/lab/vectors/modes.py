@@ -29,7 +29,6 @@ from croupier.lab.vectors.forests import (
 )
 from croupier.lab.vectors.outcome import TaskOutcome, continuous_tasks, users_of
 from croupier.lab.vectors.vector import Unreadable, Vector, shortened
-from croupier.master.allocator.invariants import check_tree
 
 FILL = "fill to quiescence"
 _MAX_TIMES = 100_000
@@ -123,11 +122,9 @@ def run_discrete(vector: Vector, policy: str) -> Runs:
     label, rule = rule_of(vector, policy, filling)
     fill(filling, rule, policy)
     yield label, outcome_of(vector, filling)
-    _check(rule)
     cluster = one_machine(vector, policy)
     if cluster is not None:
         cluster.fill()
-        cluster.allocator.check()
         schedule = [client.path for client in cluster.schedule]
         yield ALLOCATOR, TaskOutcome(vector, counts_of(cluster.forest), schedule).facts
 
@@ -137,7 +134,6 @@ def run_events(vector: Vector, policy: str) -> Runs:
     filling = filling_of(vector)
     label, rule = rule_of(vector, policy, filling)
     yield label, outcome_of(vector, filling, play(vector, filling, rule, policy))
-    _check(rule)
 
 
 def play(vector: Vector, filling: Filling, rule: Rule, policy: str) -> list[Fact]:
@@ -174,12 +170,6 @@ def _finish(filling: Filling, rule: Rule, policy: str, event: Finish) -> None:
             fill(filling, rule, policy)
 
 
-def _check(rule: Rule) -> None:
-    if isinstance(rule, EngineRule):
-        rule.catch_up()
-        check_tree(rule.tree)
-
-
 def counts_of(forest: Forest) -> dict[str, Fraction]:
     """Return the number of running tasks of each client."""
     return {client.path: Fraction(client.tasks) for client in forest.root.clients()}
@@ -204,7 +194,6 @@ def run_hints(vector: Vector, policy: str) -> Runs:
         ("usage_based", lambda _: dict(counts_of(by_use.forest))),
     ]
     yield label, outcome_of(vector, by_use, facts)
-    _check(rule)
 
 
 def run_slots(vector: Vector, policy: str) -> Runs:

@@ -85,7 +85,6 @@ def _first_offer(vector: Vector, accepting: str) -> int | None:
         grants = []
         while allocator.has_dirty_agents:
             grants += allocator.run(float(cycle))
-        allocator.check()
         if any(grant.framework_id == wanted for grant in grants):
             return cycle
         until = cycle + float(_refusal_of(vector))

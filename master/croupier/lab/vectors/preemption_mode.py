@@ -76,7 +76,6 @@ def _preempted(vector: Vector, tolerance: Fraction) -> EngineCluster:
         client.is_paused = False
         cluster.declare_demand(client)
     cluster.preempt(tolerance)
-    cluster.allocator.check()
     return cluster
 
 

@@ -15,7 +15,6 @@ from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.back_off import MOMENT_S, party_of
 from croupier.master.allocator.charges import Charges
 from croupier.master.allocator.grant import Grant, Units
-from croupier.master.allocator.invariants import check_holdings, check_tree
 from croupier.master.allocator.memberships import DemandChanges
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.passes import Passes, Promises
@@ -341,13 +340,6 @@ class Allocator:
         The rest waits for the next call; see `has_dirty_agents`. O(checks x log n).
         """
         return self._passes.run(now, budget)
-
-    def check(self) -> None:
-        """Assert every invariant, such as that all resources are either free or charged."""
-        check_tree(self._tree)
-        self._profiles.check(self._agents.agents.values())
-        check_holdings(self._tree, self._agents, self.charges)
-        assert all(self._members.leaf(*key) is leaf for key, leaf in self._tree.leaves.items())
 
     def _forget_constraints(self, agent_id: AgentId) -> None:
         for leaf in self._tree.leaves.values():

@@ -175,12 +175,3 @@ class Groups:
             for signature, group in self._groups.items()
             if signature is None or not all(kind in kinds for kind in signature)
         ]
-
-    def check(self, entries: Iterable[Entry]) -> None:
-        """Assert that they hold these entries, each in its group."""
-        for signature, group in self._groups.items():
-            assert list(group) == sorted(group)
-            assert all(entry[-1].signature == signature for entry in group)
-            assert all(entry[-1].group is group for entry in group)
-        assert sorted(each for group in self._groups.values() for each in group) == list(entries)
-        assert self._empty == sum(not group for group in self._groups.values())

@@ -140,11 +140,6 @@ class Preemptor:
         """Forget a task that ended, or need not end any more."""
         self._ending.pop(key, None)
 
-    def check(self) -> None:
-        """Assert every invariant."""
-        for ending in self._ending.values():
-            assert ending.victim.leaf is not ending.owner
-
     def _begin(self, projection: ShareProjection, found: PreemptionPlan, now: float) -> None:
         leaf, room = found.starving.leaf, found.room
         for victim in found.victims:

@@ -9,7 +9,6 @@ visits found to be misfits. Later visits pass over all leaves of these kinds wit
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from heapq import merge
 from typing import TYPE_CHECKING, Final
@@ -157,11 +156,3 @@ class Profiles:
     def may_learn(self, leaf: Leaf) -> bool:
         """Return whether anything about the kind of this leaf may be remembered."""
         return self._remembers and leaf.kind is not ANY
-
-    def check(self, agents: Iterable[PooledAgent]) -> None:
-        """Assert that each agent has its profile, and count misfits."""
-        counts = Counter(agent.profile for agent in agents if agent.profile is not None)
-        assert counts == {each: each.agents for each in self._by_key.values()}
-        assert all(agent.profile is None or agent.profile.total == agent.total for agent in agents)
-        learned = (len(each.misfits) + len(each.usable) for each in self._by_key.values())
-        assert self._learned == sum(learned)

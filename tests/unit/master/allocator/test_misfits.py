@@ -11,6 +11,7 @@ from croupier.master.allocator.agent_allocation import AgentAllocation
 from croupier.model.attributes import equals
 from croupier.model.ids import AgentId, FrameworkId
 from tests.harness.allocator_fixture import AllocatorFixture, amount, role_of, want
+from tests.harness.allocator_invariants import check_allocator
 
 LARGE = want("cpus:8", 1)
 F = FrameworkId("f0")
@@ -135,7 +136,7 @@ def test_profiles_go_with_their_agents() -> None:
     assert len(fixture.allocator._profiles) == 2
     for name in ("m", "m2", "n"):
         fixture.allocator.remove_agent(AgentId(name))
-    fixture.allocator.check()
+    check_allocator(fixture.allocator)
     assert len(fixture.allocator._profiles) == 0
 
 

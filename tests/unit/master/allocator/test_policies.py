@@ -9,12 +9,12 @@ import pytest
 
 from croupier.lab.policies import Unrotated
 from croupier.master.allocator import policies
-from croupier.master.allocator.invariants import check_tree
 from croupier.master.allocator.policies import SingleResource
 from croupier.master.allocator.prng import SplitMix64
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import FrameworkId, Role
 from tests.harness.allocator_fixture import AllocatorFixture, role_of, want
+from tests.harness.allocator_invariants import check_tree
 
 
 def tasks(fixture: AllocatorFixture, resource: str) -> dict[str, int]:

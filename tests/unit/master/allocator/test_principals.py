@@ -10,6 +10,7 @@ from croupier.master.allocator import Rules, policies
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
 from tests.harness.allocator_fixture import AllocatorFixture, role_of, want
+from tests.harness.allocator_invariants import check_allocator
 
 
 def units_of(fixture: AllocatorFixture) -> Counter[str]:
@@ -105,7 +106,7 @@ def test_a_claimed_framework_takes_its_holdings_and_filters_along() -> None:
     before = fixture.allocator.queries.role_status(Role("ads"))
     for name in ("old0", "old1"):
         fixture.allocator.set_owner(FrameworkId(name), "p")
-        fixture.allocator.check()
+        check_allocator(fixture.allocator)
     assert fixture.allocator.queries.role_status(Role("ads")) == before
     assert fixture.allocator.queries.share(FrameworkId("old0")) == used > 0
     assert fixture.allocator.queries.filter_count() == 1
@@ -113,7 +114,7 @@ def test_a_claimed_framework_takes_its_holdings_and_filters_along() -> None:
     queries = fixture.allocator.queries
     assert float(queries.entitlement(FrameworkId("q0"))) == pytest.approx(1 / 2, abs=1e-4)
     fixture.allocator.set_owner(FrameworkId("old0"), "")
-    fixture.allocator.check()
+    check_allocator(fixture.allocator)
 
 
 def test_tasks_found_in_a_role_that_was_left_are_charged_to_the_owner() -> None:
@@ -123,7 +124,7 @@ def test_tasks_found_in_a_role_that_was_left_are_charged_to_the_owner() -> None:
     place = (FrameworkId("f"), Role("b"))
     fixture.allocator.charges.charge(AgentId("x"), [(*place, Resources({"cpus": 1000}))])
     assert fixture.tree.leaves[place].owner == "p"
-    fixture.allocator.check()
+    check_allocator(fixture.allocator)
 
 
 def test_principals_are_compared_by_name() -> None:

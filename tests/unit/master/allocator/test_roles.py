@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from croupier.model.ids import FrameworkId, Role
 from tests.harness.allocator_fixture import AllocatorFixture, role_of
+from tests.harness.allocator_invariants import check_allocator
 
 F = FrameworkId("f")
 A, B, C = Role("a"), Role("b"), Role("c")
@@ -34,7 +35,7 @@ class TestSuppression:
         fixture.allocator.set_roles(F, [B])
         fixture.allocator.suppress(F)
         assert fixture.allocator.queries.is_suppressed(F)
-        fixture.allocator.check()
+        check_allocator(fixture.allocator)
 
 
 class TestSetRole:

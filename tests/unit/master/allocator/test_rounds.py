@@ -11,6 +11,7 @@ from croupier.master.allocator.filters import Filters
 from croupier.master.allocator.node import Leaf, RoleNode
 from croupier.model.ids import AgentId, FrameworkId, Role
 from tests.harness.allocator_fixture import AllocatorFixture, amount, want
+from tests.harness.allocator_invariants import check_allocator
 
 
 class TestBound:
@@ -102,7 +103,7 @@ class TestFilters:
         assert fixture.allocator.queries.filter_count() == 1
         fixture.allocator.connect(FrameworkId("f"), False)
         assert fixture.allocator.queries.filter_count() == 0
-        fixture.allocator.check()
+        check_allocator(fixture.allocator)
 
 
 def test_a_filter_takes_less_than_200_bytes() -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from croupier.master.allocator import policies
 from croupier.master.allocator.entitlements import Q
-from croupier.master.allocator.invariants import check_tree
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.master.allocator.policies import Drf
@@ -18,6 +17,7 @@ from croupier.model.errors import InvalidRequest
 from croupier.model.ids import MAX_ROLE_DEPTH, FrameworkId, Role, check_role
 from croupier.model.roles import MAX_WEIGHT, RoleSettings
 from tests.harness.allocator_fixture import role_of, want
+from tests.harness.allocator_invariants import check_tree
 
 
 def make_tree(

@@ -1,15 +1,26 @@
-"""Invariants of the share tree, and of agents and frameworks together, for tests."""
+"""The invariants of an allocator: of its share tree, and of agents and frameworks together."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
-from croupier.master.allocator import limits
-from croupier.master.allocator.agent_pool import AgentPool
+from croupier.master.allocator import Allocator, limits
+from croupier.master.allocator.agent_pool import AgentPool, PooledAgent
 from croupier.master.allocator.charges import Charges
-from croupier.master.allocator.kinds import Kind, part_of
+from croupier.master.allocator.kinds import Entry, Groups, Kind, part_of
 from croupier.master.allocator.node import Amounts, Branch, Leaf, RoleNode, add_amounts
+from croupier.master.allocator.profiles import Profiles
 from croupier.master.allocator.tree import Tree, limited_at
+
+
+def check_allocator(allocator: Allocator) -> None:
+    """Assert every invariant, such as that all resources are either free or charged."""
+    tree, agents = allocator._tree, allocator._agents
+    check_tree(tree)
+    _check_profiles(allocator._profiles, agents.agents.values())
+    _check_holdings(tree, agents, allocator.charges)
+    assert all(allocator._members.leaf(*key) is leaf for key, leaf in tree.leaves.items())
 
 
 def check_tree(tree: Tree) -> None:
@@ -61,7 +72,7 @@ def _check_branch(tree: Tree, role: Branch) -> None:
     assert role.willing == willing
     assert role.kinds == kinds
     if role.groups is not None:
-        role.groups.check(role.order)
+        check_groups(role.groups, role.order)
     assert role.alive == alive
     assert {n: p for n, p in role.direction_sum.items() if p} == direction_sum
     if role is not tree.root:
@@ -69,7 +80,7 @@ def _check_branch(tree: Tree, role: Branch) -> None:
         assert role.surplus == surplus, role
 
 
-def check_holdings(tree: Tree, pool: AgentPool, charges: Charges) -> None:
+def _check_holdings(tree: Tree, pool: AgentPool, charges: Charges) -> None:
     """Assert that each unit of each agent is free or charged, exactly once."""
     free: Amounts = {}
     for capacity in charges.absent.values():
@@ -89,3 +100,22 @@ def check_holdings(tree: Tree, pool: AgentPool, charges: Charges) -> None:
         assert free.get(name, 0) + held.get(name, 0) == total, name
     filters = sum(len(agent.filters) for agent in pool.agents.values())
     assert filters == sum(leaf.filters for leaf in tree.leaves.values())
+
+
+def check_groups(groups: Groups, entries: Iterable[Entry]) -> None:
+    """Assert that the groups hold these entries, each in its group."""
+    for signature, group in groups._groups.items():
+        assert list(group) == sorted(group)
+        assert all(entry[-1].signature == signature for entry in group)
+        assert all(entry[-1].group is group for entry in group)
+    assert sorted(each for group in groups._groups.values() for each in group) == list(entries)
+    assert groups._empty == sum(not group for group in groups._groups.values())
+
+
+def _check_profiles(profiles: Profiles, agents: Iterable[PooledAgent]) -> None:
+    """Assert that each agent has its profile, and count misfits."""
+    counts = Counter(agent.profile for agent in agents if agent.profile is not None)
+    known = profiles._by_key.values()
+    assert counts == {each: each.agents for each in known}
+    assert all(agent.profile is None or agent.profile.total == agent.total for agent in agents)
+    assert profiles._learned == sum(len(each.misfits) + len(each.usable) for each in known)
