@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,6 @@ from croupier.ctl.local.plan import (
     MachineSize,
     SecurityFiles,
     make_plan,
-    parse_amount,
 )
 from croupier.ctl.local.running import welcome
 from croupier.model.errors import InvalidRequest
@@ -28,16 +28,9 @@ def plan(spec: LocalSpec, machine: MachineSize = MACHINE) -> LocalPlan:
 
 
 def spec_of(
-    agents: int,
-    cpus: str,
-    mem: str,
-    disk: str | None,
-    weights: str,
-    master: tuple[str, ...] = (),
-    agent: tuple[str, ...] = (),
+    agents: int, cpus: str, mem: str, disk: str | None, weights: str, **flags: Any
 ) -> LocalSpec:
-    amounts = parse_amount("cpus", cpus), parse_amount("mem", mem), parse_amount("disk", disk)
-    return LocalSpec(agents, *amounts, weights, master, agent)
+    return LocalSpec(agents, cpus, mem, disk, role_weights=weights, **flags)
 
 
 def test_a_machine_is_divided_evenly() -> None:
@@ -56,13 +49,13 @@ def test_given_amounts_replace_the_equal_parts() -> None:
 
 
 def test_more_flags_are_passed_to_the_master() -> None:
-    made = plan(spec_of(1, "1", "1GB", "0", "ads=2", ("--policy", "fifo")))
+    made = plan(spec_of(1, "1", "1GB", "0", "ads=2", master_flags=("--policy", "fifo")))
     assert made.master.argv[-4:] == ("--weights", "ads=2", "--policy", "fifo")
 
 
 def test_flags_of_isolation_are_passed_to_agents() -> None:
     flags = ("--isolation", "process", "--task-user", "nobody")
-    made = plan(spec_of(2, "1", "1GB", "0", "", (), flags))
+    made = plan(spec_of(2, "1", "1GB", "0", "", isolation="process", task_user="nobody"))
     assert [agent.argv[-4:] for agent in made.agents] == [flags] * 2
     assert "process; tasks run as nobody" in welcome(
         made, Path("/w"), passes=True, isolation="process; tasks run as nobody"

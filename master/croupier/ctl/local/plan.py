@@ -5,12 +5,16 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
+from cyclopts import Parameter
+
+from croupier.model.durations import parse_duration
 from croupier.model.errors import InvalidRequest
 from croupier.model.resources import Resources
 from croupier.model.scalar import MILLI, check_unit, parse_scalar
 from croupier.net.address import MASTER_HTTP_PORT, MASTER_PORT, Address
+from croupier.process.cli import read_by
 
 HOST: Final = "127.0.0.1"
 MAX_AGENTS: Final = 500
@@ -28,48 +32,71 @@ class MachineSize:
     disk_mib: int
 
 
+@Parameter(name="*")
 @dataclass(frozen=True, slots=True)
 class LocalSpec:
-    """The flags of `croupier local`. Amounts are thousandths per agent; None is an equal part.
+    """The flags of `croupier local`.
 
     Attributes:
-        master_port: 0 for any free one, as for `http_port`.
-        work_dir: None for a temporary one.
-        is_open: without TLS and authentication.
-        wait_s: the longest time until all agents are ready; None: as long as agents register.
+        agents: The number of agents.
+        cpus: CPUs of each agent. Default: an equal part of this machine's, at least 1.
+        mem: Memory of each agent, such as 4GB. Default: an equal part of this machine's.
+        disk: Disk of each agent, such as 10GB. Default: an equal part of the free space.
+        master_port: The master's port on 127.0.0.1; 0 for any free port.
+        http_port: The master's port for metrics and health; 0 for any free port.
+        work_dir: Directory for state, logs and output. Default: a temporary directory, which is
+            removed at the end; its logs are kept if a daemon failed.
+        role_weights: Weights of roles, such as ads=2,web=1.
+        policy: Allocation policy: drf, yarn-drf, fifo, asset, single-resource, slots or random.
+            Default: drf.
+        verbose: Print the log lines of all daemons.
+        auth: --no-auth turns TLS and authentication off. Then every user of this machine can run
+            programs as you.
+        isolation: Isolation of tasks, as for croupier-agent: auto, none, or some of process,
+            cgroup, namespaces and container. Default: auto, which uses what this machine supports.
+        task_user: User of tasks that name none, as for croupier-agent: own or an account. Default:
+            own if you are root, else you. With own, each task has a uid of its own, which has
+            access to its sandbox and to what all users may read or execute.
+        wait_s: Give up if not all agents are ready after this time, such as 5m. Default: wait as
+            long as agents keep registering, and continue with those that have.
     """
 
     agents: int = 3
-    cpus: int | None = None
-    mem: int | None = None
-    disk: int | None = None
-    weights: str = ""
-    master_flags: tuple[str, ...] = ()
-    agent_flags: tuple[str, ...] = ()
+    cpus: str | None = None
+    mem: str | None = None
+    disk: str | None = None
     master_port: int = MASTER_PORT
     http_port: int = MASTER_HTTP_PORT
     work_dir: Path | None = None
+    role_weights: str = ""
+    policy: str = ""
     verbose: bool = False
-    is_open: bool = False
-    wait_s: float | None = None
+    auth: bool = True
+    isolation: str = ""
+    task_user: str = ""
+    wait_s: Annotated[float | None, read_by(parse_duration, name="--wait")] = None
+    master_flags: Annotated[tuple[str, ...], Parameter(parse=False)] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= self.agents <= MAX_AGENTS:
             raise InvalidRequest(f"--agents must be between 1 and {MAX_AGENTS}")
-        for name, milli in (("cpus", self.cpus), ("mem", self.mem)):
-            if milli == 0:
+        for name in ("cpus", "mem", "disk"):
+            if self.amount(name, 1) == 0 and name != "disk":
                 raise InvalidRequest(f"--{name} must be more than 0")
         if self.wait_s is not None and not self.wait_s > 0:
             raise InvalidRequest("--wait must be more than 0")
 
+    def amount(self, name: str, default: int) -> int:
+        """Return the amount of a resource of each agent, in thousandths.
 
-def parse_amount(name: str, text: str | None) -> int | None:
-    """Read an amount of a resource, in thousandths; None is None.
+        Raises:
+            InvalidRequest: if it is malformed.
+        """
+        text = getattr(self, name)
+        return default if text is None else parse_scalar(name, check_unit(name, text))
 
-    Raises:
-        InvalidRequest: if it is malformed.
-    """
-    return None if text is None else parse_scalar(name, check_unit(name, text))
+
+LOCAL_SPEC: Final = LocalSpec()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +154,9 @@ def make_plan(
 
 def _resources(spec: LocalSpec, machine: MachineSize, index: int) -> Resources:
     """Return the resources of one agent. No two agents have a port in common."""
-    cpus = max(1, machine.cpus // spec.agents) * MILLI if spec.cpus is None else spec.cpus
-    mem = max(1, machine.mem_mib // spec.agents) * MILLI if spec.mem is None else spec.mem
-    disk = machine.disk_mib // spec.agents * MILLI if spec.disk is None else spec.disk
+    cpus = spec.amount("cpus", max(1, machine.cpus // spec.agents) * MILLI)
+    mem = spec.amount("mem", max(1, machine.mem_mib // spec.agents) * MILLI)
+    disk = spec.amount("disk", machine.disk_mib // spec.agents * MILLI)
     first, last = PORTS
     width = min(MAX_PORTS_EACH, (last - first + 1) // spec.agents)
     begin = first + index * width
@@ -145,7 +172,8 @@ def _master(
     argv += ["--store", f"sqlite:{work_dir / 'master.sqlite'}", *_LOGS]
     if not any(flag.startswith("--secrets-key-") for flag in spec.master_flags):
         argv += ["--secrets-key-file", str(work_dir / "secrets.key")]
-    argv += ["--weights", spec.weights] if spec.weights else []
+    argv += ["--weights", spec.role_weights] if spec.role_weights else []
+    argv += ["--policy", spec.policy] if spec.policy else []
     if files is not None:
         argv += ["--tls-cert", str(files.cert), "--tls-key", str(files.key)]
         argv += ["--admin-token-file", str(files.admin_token)]
@@ -165,7 +193,9 @@ def _agent(
     argv += ["--resources", str(resources), "--on-stop", "end"]
     if files is not None:
         argv += ["--tls-ca", str(files.ca), "--join-token-file", str(files.join_token)]
-    return Daemon(name, (*argv, *_LOGS, *spec.agent_flags))
+    argv += [*_LOGS, *(["--isolation", spec.isolation] if spec.isolation else [])]
+    argv += ["--task-user", spec.task_user] if spec.task_user else []
+    return Daemon(name, tuple(argv))
 
 
 _LOGS = ("--log-format", "json", "--log-level", "info")

@@ -38,7 +38,7 @@ def run_local(spec: LocalSpec) -> int:
     with _work_dir(spec.work_dir) as work_dir:
         directory = work_dir.path
         address = Address(HOST, master_port)
-        security = None if spec.is_open else LocalSecurity.make(directory, address)
+        security = LocalSecurity.make(directory, address) if spec.auth else None
         files = None if security is None else security.files
         plan = make_plan(spec, this_machine(directory), directory, master_port, http_port, files)
         try:
