@@ -15,8 +15,8 @@ import sys
 import time
 from pathlib import Path
 
+from croupier.ctl.commands.local import WorkDir, live
 from croupier.ctl.local.plan import Daemon, LocalPlan, LocalSpec
-from croupier.ctl.local.running import WorkDir, live
 from croupier.model.errors import CroupierError
 from croupier.model.resources import Resources
 from croupier.net.address import Address

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from croupier.ctl.commands.local import welcome
 from croupier.ctl.local.plan import (
     MAX_AGENTS,
     LocalPlan,
@@ -16,7 +17,6 @@ from croupier.ctl.local.plan import (
     SecurityFiles,
     make_plan,
 )
-from croupier.ctl.local.running import welcome
 from croupier.model.errors import InvalidRequest
 from croupier.model.resources import Resources
 
