@@ -12,13 +12,13 @@ import os
 import secrets
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
 from croupier.api.objects import Json
-from croupier.cli.connection import KeptConnection
+from croupier.cli.connection import Master, connected, with_advice
 from croupier.cli.flags import Target
 from croupier.cli.terminal import print_lines
 from croupier.ctl.task_output import (
@@ -75,7 +75,7 @@ def copy_file(target: Target, task: TaskName, path: str, local: str) -> str:
         wanted /= names[-1]
 
     async def copy() -> None:
-        async with _source(target, task) as source:
+        async with aclosing(TaskSource(target, task)) as source:
             parent = os.open(wanted.parent, _DIRECTORY)
             try:
                 await _write_file(source.reader(path), parent, wanted.name, 0o666)
@@ -118,7 +118,7 @@ def copy_directory(target: Target, task: TaskName, path: str, local: str) -> int
     async def copy() -> DirectoryCopy:
         root = os.open(place, _DIRECTORY | (os.O_NOFOLLOW if is_within else 0))
         try:
-            async with _source(target, task) as source:
+            async with aclosing(TaskSource(target, task)) as source:
                 copying = DirectoryCopy(source, names, root)
                 await copying.run(found)
                 return copying
@@ -143,28 +143,39 @@ def names_of(path: str) -> Names:
 
 
 class TaskSource:
-    """The sandbox that is read."""
+    """The sandbox of a task, read over one connection, which is made anew after it was lost."""
 
-    def __init__(self, connection: KeptConnection, task: TaskName) -> None:
-        self._connection, self._task = connection, task
+    def __init__(self, target: Target, task: TaskName) -> None:
+        self._target, self._task = target, task
+        self._stack = AsyncExitStack()
+        self._master: Master | None = None
 
     async def list(self, path: str) -> Json:
         """Return the entries of a directory; raises CroupierError."""
-        async with self._connection.connected() as master:
+        async with self._connected() as master:
             return await listed(master, self._task, path)
 
     def reader(self, path: str) -> Reader:
         """Return a reader of a file."""
-        return Reader(self._connection.connected, self._task, OutputPart(path))
+        return Reader(self._connected, self._task, OutputPart(path))
 
+    async def aclose(self) -> None:
+        """Close the connection, if there is one."""
+        self._master = None
+        await self._stack.aclose()
 
-@asynccontextmanager
-async def _source(target: Target, task: TaskName) -> AsyncIterator[TaskSource]:
-    connection = KeptConnection(target)
-    try:
-        yield TaskSource(connection, task)
-    finally:
-        await connection.close()
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Master]:
+        """Return the leading master, for one question; raises as the function `connected`."""
+        if self._master is None:
+            self._master = await self._stack.enter_async_context(connected(self._target))
+        try:
+            yield self._master
+        except Unavailable:
+            await self.aclose()
+            raise
+        except (Unauthenticated, PermissionDenied) as error:
+            raise with_advice(error, self._target.credentials()) from None
 
 
 @dataclass(frozen=True, slots=True)

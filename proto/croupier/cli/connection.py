@@ -139,32 +139,6 @@ async def connected(target: Target) -> AsyncIterator[Master]:
         raise with_advice(error, found) from None
 
 
-class KeptConnection:
-    """A connection for many questions, which is made anew after it was lost."""
-
-    def __init__(self, target: Target) -> None:
-        self._target, self._stack = target, AsyncExitStack()
-        self._master: Master | None = None
-
-    @asynccontextmanager
-    async def connected(self) -> AsyncIterator[Master]:
-        """Return the leading master, for one question. Raises as the function `connected`."""
-        if self._master is None:
-            self._master = await self._stack.enter_async_context(connected(self._target))
-        try:
-            yield self._master
-        except Unavailable:
-            await self.close()
-            raise
-        except (Unauthenticated, PermissionDenied) as error:
-            raise with_advice(error, self._target.credentials()) from None
-
-    async def close(self) -> None:
-        """Close the connection, if there is one."""
-        self._master = None
-        await self._stack.aclose()
-
-
 def with_advice(
     error: Unauthenticated | PermissionDenied, found: FoundCredentials
 ) -> CroupierError:
