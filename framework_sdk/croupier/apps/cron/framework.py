@@ -49,12 +49,10 @@ class CronFramework(Engine):
         state: StateFile,
         tell: Callable[[ScheduledRun], None],
         warn: Callable[[str], None],
-        clock: Callable[[], float] = time.time,
     ) -> None:
         framework_id = state.fact("framework_id")
         super().__init__(target, file.name, file.role, framework_id=framework_id, keep_s=FAILOVER_S)
         self._file, self._state, self._tell, self._warn = file, state, tell, warn
-        self._clock = clock
         self._kept = {job.name: job.history for job in file.jobs}
         self._board = Board()
         self._changed = asyncio.Event()
@@ -66,7 +64,7 @@ class CronFramework(Engine):
         Raises:
             StateError: if the state is damaged, or the disk does not take a commit.
         """
-        self._decide(self._board.load(self._file.jobs, self._state.load(), self._clock()))
+        self._decide(self._board.load(self._file.jobs, self._state.load(), time.time()))
         runs = [run for run in self._board.runs_with_task() if run not in self._launches]
         self.ask_about(run.task_id for run in runs)
         for run in runs:
@@ -78,22 +76,22 @@ class CronFramework(Engine):
 
         What this hands over is found again by the next `load`.
         """
-        self._decide(self._board.on_removed(self._clock()))
+        self._decide(self._board.on_removed(time.time()))
         self._state.keep(framework_id="")
 
     async def keep_time(self) -> None:
         """Decide on times as they come, until cancelled."""
         loop = asyncio.get_running_loop()
-        last_wall, last_loop = self._clock(), loop.time()
+        last_wall, last_loop = time.time(), loop.time()
         while True:
-            now, loop_now = self._clock(), loop.time()
+            now, loop_now = time.time(), loop.time()
             back_s = (loop_now - last_loop) - (now - last_wall)
             if back_s > BACK_S:
                 self._warn(f"the clock went back by {back_s:.0f} s; no time runs twice")
             last_wall, last_loop = now, loop_now
             self._decide(self._board.on_time(now))
             wake_at = self._board.wake_at()
-            wait_s = LOOK_S if wake_at is None else min(LOOK_S, max(0.0, wake_at - self._clock()))
+            wait_s = LOOK_S if wake_at is None else min(LOOK_S, max(0.0, wake_at - time.time()))
             self._changed.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
@@ -123,11 +121,11 @@ class CronFramework(Engine):
     def on_live(self, status: TaskStatus) -> None:
         """Record that a task runs."""
         if status.state is TaskState.RUNNING:
-            self._decide(self._board.on_running(status.task_id, self._clock()))
+            self._decide(self._board.on_running(status.task_id, time.time()))
 
     def on_end(self, end: End) -> None:
         """Record the end of a task."""
-        now, status = self._clock(), end.status
+        now, status = time.time(), end.status
         if status.state is TaskState.UNKNOWN and end.outcome is not Outcome.REFUSED:
             self._decide(self._board.on_unknown(status.task_id, now))
         else:

@@ -36,19 +36,6 @@ class Template:
         """Return the needs of one instance."""
         return Needs(self.spec.resources, self.ports, self.spec.task("check").needs)
 
-    def demand(self, count: int, spread: str, avoided: Iterable[str]) -> Demand:
-        """Return the demand for `count` instances, on no agent with an avoided value."""
-        scalars = dict(self.spec.resources.scalars)
-        if self.ports:
-            scalars[PORTS] = self.ports * 1000
-        return Demand(
-            Resources(scalars),
-            count,
-            (*self.spec.conditions(), *_avoiding(spread, sorted(avoided))),
-            # Instances go to different agents where they can.
-            max_per_offer=1,
-        )
-
     def task(self, service: str, instance: Instance, health: Health, resources: Resources) -> Task:
         """Return the task of an instance.
 
@@ -114,7 +101,13 @@ class Demands:
 
     def of(self, version: int, count: int, avoided: Iterable[str]) -> Demand:
         """Return the demand for `count` instances of a version, but on no `avoided` place."""
-        return self.template(version).demand(count, self._service.rules.spread, avoided)
+        template, spread = self.template(version), self._service.rules.spread
+        scalars = dict(template.spec.resources.scalars)
+        if template.ports:
+            scalars[PORTS] = template.ports * 1000
+        conditions = (*template.spec.conditions(), *_avoiding(spread, sorted(avoided)))
+        # Instances go to different agents where they can.
+        return Demand(Resources(scalars), count, conditions, max_per_offer=1)
 
     def room(self, offer: Offer) -> Room:
         """Return an offer as the core sees it."""
@@ -144,8 +137,7 @@ class Demands:
             # Versions of one shape are one demand.
             key = (demand.unit, frozenset(demand.constraints))
             if key in demands:
-                count = len(slots) + (demands[key].count or 0)
-                demand = self.of(version, count, avoided_places(service, longest, counts, now))
+                demand = replace(demand, count=len(slots) + (demands[key].count or 0))
             demands[key] = demand
         return list(demands.values())
 

@@ -129,7 +129,7 @@ def test_missed_times(missed: Missed, expected: list[int]) -> None:
 def test_a_year_of_missed_seconds_is_decided_at_once() -> None:
     job = CronJob("a", Schedule("@every 1s"), missed=Missed.ALL, catch_up=5)
     due = due_times(job, START, START + 366 * 86_400)
-    assert due.missed_count is None
+    assert due.has_more
     assert len(due.late) == 5
     assert len(due.on_time) == 60
     times, has_more = latest(Schedule("0 0 29 2 *"), 0, START, 1)

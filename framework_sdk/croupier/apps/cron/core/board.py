@@ -14,6 +14,7 @@ from typing import Final
 from croupier.apps.controller.outcomes import Outcome
 from croupier.apps.cron.core.job import (
     CronJob,
+    Due,
     Effect,
     KeepCursor,
     KeepRun,
@@ -196,15 +197,13 @@ class Board:
 
 def _on_due(state: JobState, job: CronJob, now: float) -> Iterator[Effect]:
     due = due_times(job, state.cursor, now)
-    last = due.last
-    if last is None:
+    times = [*due.dropped, *due.late, *due.on_time]
+    if not times:
         return
-    if due.missed is not None:
-        yield KeepRun(
-            ScheduledRun(job.name, due.missed).end(
-                RunState.MISSED, now, _missed_text(due.missed_count)
-            )
-        )
+    if due.dropped:
+        missed = ScheduledRun(job.name, due.dropped[-1])
+        yield KeepRun(missed.end(RunState.MISSED, now, _missed_text(due)))
+    last = times[-1]
     state.cursor, state.next_at = last, job.schedule.next_after(last)
     yield KeepCursor(job.name, last, f"{job.schedule.text} {job.schedule.zone_name}")
     for time in due.late:
@@ -297,8 +296,8 @@ def _ended(
     )
 
 
-def _missed_text(count: int | None) -> str:
-    if count == 1:
-        return "cron did not run"
-    number = "this and many earlier times" if count is None else f"this and {count - 1} earlier"
-    return f"cron did not run: {number}"
+def _missed_text(due: Due) -> str:
+    if due.has_more:
+        return "cron did not run: this and many earlier times"
+    earlier = len(due.dropped) - 1
+    return "cron did not run" + (f": this and {earlier} earlier" if earlier else "")

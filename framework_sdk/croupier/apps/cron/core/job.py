@@ -80,21 +80,16 @@ class Due:
     """Times to decide on, oldest first.
 
     Attributes:
-        missed: the last time that gets no run; None if every time gets one.
-        missed_count: the number of such times; None if there are too many to count.
+        dropped: missed times that get no run.
+        has_more: whether there are earlier ones, too many to count.
         late: missed times that get a run.
         on_time: the others.
     """
 
-    missed: int | None = None
-    missed_count: int | None = 0
-    late: tuple[int, ...] = ()
-    on_time: tuple[int, ...] = ()
-
-    @property
-    def last(self) -> int | None:
-        """The last of all these times."""
-        return next(iter((*self.on_time[-1:], *self.late[-1:])), self.missed)
+    dropped: list[int]
+    has_more: bool
+    late: list[int]
+    on_time: list[int]
 
 
 def due_times(job: CronJob, after: int, now: float) -> Due:
@@ -102,12 +97,8 @@ def due_times(job: CronJob, after: int, now: float) -> Due:
     most = {Missed.SKIP: 0, Missed.ONCE: 1, Missed.ALL: job.catch_up}[job.missed]
     times, has_more = latest(job.schedule, after, int(now), LATE_S + most + 1)
     late = [time for time in times if time <= now - LATE_S]
-    on_time = times[len(late) :]
-    made_up, dropped = late[len(late) - min(most, len(late)) :], late[: max(0, len(late) - most)]
-    if not dropped:
-        return Due(None, 0, tuple(made_up), tuple(on_time))
-    count = None if has_more else len(dropped)
-    return Due(dropped[-1], count, tuple(made_up), tuple(on_time))
+    first = max(0, len(late) - most)
+    return Due(late[:first], has_more, late[first:], times[len(late) :])
 
 
 def latest(schedule: Schedule, after: int, until: int, most: int) -> tuple[list[int], bool]:
