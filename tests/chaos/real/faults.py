@@ -19,11 +19,10 @@ from tests.chaos.real.checker import Excuse
 from tests.chaos.real.cluster import Cluster
 from tests.chaos.real.daemon import Daemon
 from tests.chaos.real.ledger import read_ledger
+from tests.chaos.real.machine_faults import Setting
 from tests.harness.proxy import Proxy
 
-SLOW_SYNC_MS = (20, 100, 400)
 HOUR_S = 3600
-JUMPS_S = (-20_000 * 24 * HOUR_S, -HOUR_S, -60, 60, HOUR_S, 400 * 24 * HOUR_S)
 # What a write to stderr does: fail, or hang as that to a full pipe that nothing reads.
 BROKEN_LOGS = (errno.ENOSPC, errno.EIO, errno.EPIPE, errno.EAGAIN, -1)
 LATE_S = (0.05, 0.2, 0.5)
@@ -197,61 +196,52 @@ class FullDisk(Fault):
             daemon.may_end = False
 
 
-class SlowSync(Fault):
+class PreloadFault(Fault):
+    """A setting of the library that is preloaded into the daemons; 0 undoes it."""
+
+    setting = Setting.SYNC_MS
+    values: Sequence[int] = ()
+
+    def begin(self) -> None:
+        self._set(self.values)
+
+    def end(self) -> None:
+        self._set((0,))
+
+    def _set(self, values: Sequence[int]) -> None:
+        assert self.cluster.preload is not None
+        for name in self.touches:
+            self.cluster.preload.tell(name, self.setting, self.rng.choice(values))
+
+
+class SlowSync(PreloadFault):
     """Slow every fsync and fdatasync."""
 
     kind = "slow-fsync"
-
-    def begin(self) -> None:
-        assert self.cluster.preload is not None
-        for name in self.touches:
-            self.cluster.preload.slow(name, self.rng.choice(SLOW_SYNC_MS))
-
-    def end(self) -> None:
-        assert self.cluster.preload is not None
-        for name in self.touches:
-            self.cluster.preload.slow(name, 0)
+    values = (20, 100, 400)
 
 
-class ClockJump(Fault):
+class ClockJump(PreloadFault):
     """Shift the wall clock, and set it right later."""
 
     kind = "clock-jump"
-
-    def begin(self) -> None:
-        assert self.cluster.preload is not None
-        for name in self.touches:
-            self.cluster.preload.shift(name, self.rng.choice(JUMPS_S))
-
-    def end(self) -> None:
-        assert self.cluster.preload is not None
-        for name in self.touches:
-            self.cluster.preload.shift(name, 0)
+    setting = Setting.CLOCK_S
+    values = (-20_000 * 24 * HOUR_S, -HOUR_S, -60, 60, HOUR_S, 400 * 24 * HOUR_S)
 
 
-class BrokenLog(Fault):
+class BrokenLog(PreloadFault):
     """Let writes to stderr fail or hang."""
 
     kind = "broken-log"
+    setting = Setting.LOG
 
     def __init__(self, cluster: Cluster, rng: random.Random, touches: Sequence[str]) -> None:
         super().__init__(cluster, rng, touches)
-        self._how = rng.choice(BROKEN_LOGS)
+        self.values = (rng.choice(BROKEN_LOGS),)
 
     def __str__(self) -> str:
-        how = "hangs" if self._how < 0 else errno.errorcode[self._how]
+        how = "hangs" if self.values[0] < 0 else errno.errorcode[self.values[0]]
         return f"{self.kind}({how}) {'+'.join(self.touches)}"
-
-    def begin(self) -> None:
-        self._break(self._how)
-
-    def end(self) -> None:
-        self._break(0)
-
-    def _break(self, number: int) -> None:
-        assert self.cluster.preload is not None
-        for name in self.touches:
-            self.cluster.preload.break_log(name, number)
 
 
 class Renewal(Fault):

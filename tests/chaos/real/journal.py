@@ -10,14 +10,13 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, ClassVar
+from typing import IO, get_args
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
     """The program started."""
 
-    kind: ClassVar[str] = "begun"
     pid: int
 
 
@@ -25,7 +24,6 @@ class Begun:
 class Subscribed:
     """The master gave the framework this id."""
 
-    kind: ClassVar[str] = "subscribed"
     framework_id: str
 
 
@@ -33,7 +31,6 @@ class Subscribed:
 class Asked:
     """An ACCEPT or a SUBMIT with these tasks will be sent next."""
 
-    kind: ClassVar[str] = "asked"
     task_ids: tuple[str, ...]
 
 
@@ -45,7 +42,6 @@ class Answered:
         error: why it was refused; empty if it was launched or queued.
     """
 
-    kind: ClassVar[str] = "answered"
     task_id: str
     error: str
     time_s: float
@@ -55,7 +51,6 @@ class Answered:
 class Void:
     """RECONCILE answered that a task without a verdict does not exist."""
 
-    kind: ClassVar[str] = "void"
     task_id: str
 
 
@@ -63,7 +58,6 @@ class Void:
 class KillAsked:
     """A KILL will be sent next."""
 
-    kind: ClassVar[str] = "kill_asked"
     task_id: str
 
 
@@ -71,7 +65,6 @@ class KillAsked:
 class KillAnswered:
     """The master's verdict on a KILL; `error` is empty if it was accepted."""
 
-    kind: ClassVar[str] = "kill_answered"
     task_id: str
     error: str
 
@@ -85,7 +78,6 @@ class Update:
         is_reconciled: whether it answers RECONCILE: it is the latest one, maybe ahead of others.
     """
 
-    kind: ClassVar[str] = "update"
     task_id: str
     agent_id: str
     state: str
@@ -100,10 +92,7 @@ class Update:
 
 
 Entry = Begun | Subscribed | Asked | Answered | Void | KillAsked | KillAnswered | Update
-_KINDS: dict[str, type[Entry]] = {
-    kind.kind: kind
-    for kind in (Begun, Subscribed, Asked, Answered, Void, KillAsked, KillAnswered, Update)
-}
+_KINDS: dict[str, type[Entry]] = {kind.__name__: kind for kind in get_args(Entry)}
 
 
 class Journal:
@@ -118,7 +107,9 @@ class Journal:
 
     def write(self, entry: Entry) -> None:
         """Write an entry that survives this process."""
-        self._file.write(json.dumps({"kind": entry.kind, **asdict(entry)}).encode() + b"\n")
+        self._file.write(
+            json.dumps({"kind": type(entry).__name__, **asdict(entry)}).encode() + b"\n"
+        )
 
     def close(self) -> None:
         """Close the file."""

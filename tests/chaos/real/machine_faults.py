@@ -7,6 +7,7 @@ import shutil
 import struct
 import subprocess
 from contextlib import suppress
+from enum import IntEnum
 from pathlib import Path
 
 _BLOCK = b"\0" * 65536
@@ -49,6 +50,18 @@ _LIBRARY = Path(__file__).with_name("meddle.c")
 _NUMBER = struct.Struct("=q")
 
 
+class Setting(IntEnum):
+    """A number that the library reads, at this place of its file; 0 changes nothing.
+
+    SYNC_MS delays each fsync. CLOCK_S shifts the wall clock. Writes to stderr fail with the errno
+    LOG, or hang if it is -1.
+    """
+
+    SYNC_MS = 0
+    CLOCK_S = 1
+    LOG = 2
+
+
 class PreloadFaults:
     """Slows the syncs of processes, shifts their wall clock and breaks their stderr."""
 
@@ -69,25 +82,14 @@ class PreloadFaults:
 
     def environment(self, name: str) -> dict[str, str]:
         """Return the environment for a process that is addressed by that name."""
-        self._path(name).write_bytes(bytes(3 * _NUMBER.size))
+        self._path(name).write_bytes(bytes(len(Setting) * _NUMBER.size))
         return {"LD_PRELOAD": str(self._library), "MEDDLE": str(self._path(name))}
 
-    def slow(self, name: str, ms: int) -> None:
-        """Delay each fsync from now on by that many milliseconds."""
-        self._tell(name, 0, ms)
-
-    def shift(self, name: str, seconds: int) -> None:
-        """Shift the wall clock from now on."""
-        self._tell(name, _NUMBER.size, seconds)
-
-    def break_log(self, name: str, number: int) -> None:
-        """Let writes to stderr fail from now on with this errno; hang with -1; work with 0."""
-        self._tell(name, 2 * _NUMBER.size, number)
-
-    def _tell(self, name: str, offset: int, number: int) -> None:
+    def tell(self, name: str, setting: Setting, number: int) -> None:
+        """Change a setting of a process from now on."""
         # Written in place, because the process has it mapped.
         with self._path(name).open("r+b") as told:
-            told.seek(offset)
+            told.seek(setting * _NUMBER.size)
             told.write(_NUMBER.pack(number))
 
     def _path(self, name: str) -> Path:

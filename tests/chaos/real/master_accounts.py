@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from croupier.model.resources import NOTHING, Resources, total_of
 from croupier.model.task import TaskState
@@ -138,33 +139,21 @@ async def _read(operator: OperatorServiceStub) -> MasterAccounts:
     roles = await operator.ListRoles(pb.ListRolesRequest(), timeout=RPC_S)
     live = tuple(_live(tasks.tasks))
     return MasterAccounts(
-        Holder(
-            "cluster", resources_from_wire(master.used), resources_from_wire(master.offered),
-            len(live), resources_from_wire(master.total),
-        ),
+        _holder("cluster", master, len(live)),
+        tuple(_holder(view.agent.agent_id, view, view.tasks) for view in agents.agents),
         tuple(
-            Holder(
-                view.agent.agent_id, resources_from_wire(view.used),
-                resources_from_wire(view.offered), view.tasks, resources_from_wire(view.total),
-            )
-            for view in agents.agents
+            _holder(view.framework.framework_id, view, view.tasks) for view in frameworks.frameworks
         ),
-        tuple(
-            Holder(
-                view.framework.framework_id, resources_from_wire(view.used),
-                resources_from_wire(view.offered), view.tasks, share_ppm=view.share_ppm,
-            )
-            for view in frameworks.frameworks
-        ),
-        tuple(
-            Holder(
-                view.role, resources_from_wire(view.used), resources_from_wire(view.offered),
-                view.tasks, share_ppm=view.share_ppm,
-            )
-            for view in roles.roles
-        ),
+        tuple(_holder(view.role, view, view.tasks) for view in roles.roles),
         live,
-    )  # fmt: skip
+    )
+
+
+def _holder(name: str, view: Any, tasks: int) -> Holder:
+    """Return the amounts of a view; only some have a total or a share."""
+    total = resources_from_wire(view.total) if hasattr(view, "total") else NOTHING
+    used, offered = resources_from_wire(view.used), resources_from_wire(view.offered)
+    return Holder(name, used, offered, tasks, total, getattr(view, "share_ppm", 0))
 
 
 def _live(views: Iterable[pb.TaskView]) -> Iterator[TaskLine]:

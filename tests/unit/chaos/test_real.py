@@ -97,7 +97,7 @@ def test_entries_are_read_back_unchanged(tmp_path: Path) -> None:
 
 def test_an_incomplete_last_line_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "journal"
-    path.write_bytes(b'{"kind": "begun", "pid": 1}\n{"kind": "ask')
+    path.write_bytes(b'{"kind": "Begun", "pid": 1}\n{"kind": "ask')
     journal = Journal(path)
     journal.write(Begun(2))
     journal.close()
