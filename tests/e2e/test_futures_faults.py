@@ -19,7 +19,8 @@ from croupier.futures import ClusterBroken, ClusterExecutor, WorkerDied
 from tests.harness.cluster import Cluster, processes_with, real_cluster
 from tests.harness.command import croupier
 from tests.harness.eventually import eventually
-from tests.harness.executors import executor_on, is_alive, keeper_of, noted, notes
+from tests.harness.executors import executor_on, noted, notes
+from tests.harness.processes import is_running, parent_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -80,7 +81,7 @@ async def victim(path: Path, which: Callable[[int], int]) -> None:
     os.kill(which(notes(path)[-1][1]), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("which", [int, keeper_of], ids=["child", "keeper"])
+@pytest.mark.parametrize("which", [int, parent_of], ids=["child", "keeper"])
 async def test_a_call_whose_worker_is_killed_runs_again_if_it_may(
     cluster: Cluster, tmp_path: Path, which: Callable[[int], int]
 ) -> None:
@@ -96,7 +97,7 @@ async def test_a_call_whose_worker_is_killed_runs_again_if_it_may(
     assert len(notes(once)) == 1
     assert len(notes(again)) == 2
     pids = [pid for _, pid in notes(once) + notes(again)]
-    await eventually(lambda: not any(map(is_alive, pids)), 20, "no process is left")
+    await eventually(lambda: not any(map(is_running, pids)), 20, "no process is left")
 
 
 PROGRAM = """
@@ -121,11 +122,13 @@ async def test_workers_end_when_the_program_is_killed(cluster: Cluster, tmp_path
     try:
         await eventually(lambda: path.exists() and path.read_text(), 30, "the call runs")
         worker = int(path.read_text())
-        keeper = keeper_of(worker)
+        keeper = parent_of(worker)
     finally:
         program.kill()
         program.wait()
-    await eventually(lambda: not is_alive(worker) and not is_alive(keeper), 20, "the worker ends")
+    await eventually(
+        lambda: not is_running(worker) and not is_running(keeper), 20, "the worker ends"
+    )
 
     async def no_tasks() -> bool:
         return (await cluster.running()).get("doomed", 0) == 0
@@ -145,7 +148,7 @@ async def test_a_killed_task_fails_its_call(cluster: Cluster, tmp_path: Path) ->
         assert killed.code == 0, killed.err
         with pytest.raises(WorkerDied, match="KILLED"):
             await asyncio.wait_for(call, WAIT_S)
-        await eventually(lambda: not is_alive(worker), 20, "the process ends")
+        await eventually(lambda: not is_running(worker), 20, "the process ends")
         assert await asyncio.wrap_future(executor.submit(abs, -1)) == 1
 
 

@@ -44,20 +44,5 @@ def notes(path: Path) -> list[tuple[int, int]]:
     return [(int(number), int(pid)) for number, pid in pairs]
 
 
-def keeper_of(pid: int) -> int:
-    """Return the parent of a process."""
-    stat = Path(f"/proc/{pid}/stat").read_text()
-    return int(stat.rpartition(")")[2].split()[1])
-
-
-def is_alive(pid: int) -> bool:
-    """Return whether a process runs; a zombie does not."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
-
-
 # Workers cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

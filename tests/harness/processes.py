@@ -14,6 +14,14 @@ def is_running(pid: int) -> bool:
     return state not in "ZX"
 
 
+def parent_of(pid: int) -> int:
+    """Return the pid of the parent; 0 if there is no such process."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
 def running_as(command: str) -> list[int]:
     """Return the processes whose arguments, joined by blanks, are `command`."""
     found: list[int] = []

@@ -33,6 +33,7 @@ from tests.chaos.real.machine_faults import PreloadFaults, SmallDisk
 from tests.harness.cluster import fetch, processes_with
 from tests.harness.debian import program
 from tests.harness.eventually import eventually
+from tests.harness.processes import parent_of
 from tests.harness.proxy import Proxy
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -382,4 +383,4 @@ class Cluster:
 def _ancestors(pid: int) -> Iterator[int]:
     while pid > 1:
         yield pid
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        pid = parent_of(pid)

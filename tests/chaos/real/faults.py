@@ -20,6 +20,7 @@ from tests.chaos.real.cluster import Cluster
 from tests.chaos.real.daemon import Daemon
 from tests.chaos.real.ledger import read_ledger
 from tests.chaos.real.machine_faults import Setting
+from tests.harness.processes import parent_of
 from tests.harness.proxy import Proxy
 
 HOUR_S = 3600
@@ -329,8 +330,8 @@ def some_shims(cluster: Cluster, rng: random.Random, most: int) -> list[tuple[st
     for task_id, pid in running:
         if len(found) == most:
             break
-        shim = parent_of(pid) if is_task(pid, task_id) else None
-        if shim is not None and shim > 1 and shim not in daemons:
+        shim = parent_of(pid) if is_task(pid, task_id) else 0
+        if shim > 1 and shim not in daemons:
             found.append((task_id, shim, pid))
     return found
 
@@ -341,11 +342,3 @@ def is_task(pid: int, task_id: str) -> bool:
         return task_id.encode() in (Path("/proc") / str(pid) / "cmdline").read_bytes().split(b"\0")
     except OSError:
         return False
-
-
-def parent_of(pid: int) -> int | None:
-    """Return the pid of the parent; None if there is no such process."""
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except (FileNotFoundError, ProcessLookupError):
-        return None
