@@ -21,8 +21,6 @@ from croupier.model.printable import printable
 from croupier.model.task import FAILURES, Reason, TaskState
 from croupier.v1 import operator_pb2 as pb
 
-# Of the framework and the machine of an event, by their ids.
-Names = Mapping[str, str]
 _AGENT_LEFT: Final[Mapping[str, tuple[str, str]]] = {
     "suspected": ("agent-suspected", "is silent and is not offered"),
     "disconnected": ("agent-disconnected", "disconnected"),
@@ -147,13 +145,17 @@ def line_of(entry: JournalEntry, epoch: int) -> pb.ClusterEvent:
     made = entry.line
     if not isinstance(made, pb.ClusterEvent):
         what: Any = entry.what
+        agent_id, framework_id = getattr(what, "agent_id", ""), getattr(what, "framework_id", "")
+        agent = _named(agent_id, entry.names.get(agent_id, "") or getattr(what, "hostname", ""))
+        name = entry.names.get(framework_id, "") or getattr(what, "name", "")
+        framework = _named(framework_id, name)
         made = entry.line = pb.ClusterEvent(
             id=id_text(epoch, entry.number),
             time_ms=entry.wall_ms,
             kind=kind_of(what),
-            text=printable(_TEXTS[type(what)](what, entry.names)),
-            agent_id=getattr(what, "agent_id", ""),
-            framework_id=getattr(what, "framework_id", ""),
+            text=printable(_TEXTS[type(what)](what, agent, framework)),
+            agent_id=agent_id,
+            framework_id=framework_id,
             task_id=getattr(what, "task_id", ""),
             role=_role(entry),
         )
@@ -179,112 +181,94 @@ def _named(own_id: str, name: str) -> str:
     return f"{_quoted(name)} ({short_id(own_id)})" if name else own_id
 
 
-def _agent(what: Any, names: Names) -> str:
-    return _named(what.agent_id, names.get(what.agent_id) or str(getattr(what, "hostname", "")))
-
-
-def _framework(what: Any, names: Names) -> str:
-    return _named(what.framework_id, names.get(what.framework_id) or str(getattr(what, "name", "")))
-
-
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _offers_lapsed(what: OffersLapsed, names: Names) -> str:
+def _offers_lapsed(what: OffersLapsed, _agent: str, framework: str) -> str:
     parts = [
         f"{_count(number, 'offer')} {verb}"
         for number, verb in ((what.rescinded, "rescinded"), (what.expired, "expired"))
         if number
     ]
-    return f"Framework {_framework(what, names)}: {', '.join(parts)}"
+    return f"Framework {framework}: {', '.join(parts)}"
 
 
-def _agent_joined(what: facts.AgentJoined, names: Names) -> str:
+def _agent_joined(what: facts.AgentJoined, agent: str, _framework: str) -> str:
     tasks = f", with {_count(what.tasks, 'task')}" if what.tasks else ""
-    return f"Agent {_agent(what, names)} {_AGENT_JOINED[what.kind]}{tasks}"
+    return f"Agent {agent} {_AGENT_JOINED[what.kind]}{tasks}"
 
 
-def _framework_left(what: facts.FrameworkLeft, names: Names) -> str:
-    verb = "disconnected" if what.why == "disconnected" else "was removed"
-    return f"Framework {_framework(what, names)} {verb}{_because(what.message)}"
-
-
-def _framework_joined(what: facts.FrameworkJoined, names: Names) -> str:
+def _framework_joined(what: facts.FrameworkJoined, _agent: str, framework: str) -> str:
     # A caller who may view one of several roles need not know the others.
     roles = f"role {what.roles[0]}" if len(what.roles) == 1 else _count(len(what.roles), "role")
-    named = _framework(what, names)
-    return f"Framework {named} {_FRAMEWORK_JOINED[what.kind]} in {roles}"
+    return f"Framework {framework} {_FRAMEWORK_JOINED[what.kind]} in {roles}"
 
 
-def _torn_down(what: facts.FrameworkTornDown, names: Names) -> str:
+def _framework_left(what: facts.FrameworkLeft, _agent: str, framework: str) -> str:
+    verb = "disconnected" if what.why == "disconnected" else "was removed"
+    return f"Framework {framework} {verb}{_because(what.message)}"
+
+
+def _torn_down(what: facts.FrameworkTornDown, _agent: str, framework: str) -> str:
     left = f"; {_count(what.tasks, 'task')} are left" if what.tasks else ""
-    return f"An operator tore down framework {_framework(what, names)}{left}"
+    return f"An operator tore down framework {framework}{left}"
 
 
-def _backed_off(what: facts.OffersUnanswered, names: Names) -> str:
-    return (
-        f"Framework {_framework(what, names)} left offers of agent {_agent(what, names)}"
-        f" unanswered for {what.kept_s:.0f} s: others come first for {what.back_off_s:.0f} s"
-    )
-
-
-def _task_moved(what: facts.TaskMoved, names: Names) -> str:
-    place = f" on {_agent(what, names)}" if what.agent_id else ""
+def _task_moved(what: facts.TaskMoved, agent: str, framework: str) -> str:
+    place = f" on {agent}" if what.agent_id else ""
     reason = "" if what.reason is Reason.NONE else f" [{what.reason.name}]"
-    said = _because(what.message)
-    whose = f"{what.task_id} of {_framework(what, names)}"
-    return f"Task {whose} {_TASKS[what.state][1]}{place}{reason}{said}"
+    moved = _TASKS[what.state][1]
+    return f"Task {what.task_id} of {framework} {moved}{place}{reason}{_because(what.message)}"
 
 
-def _role_changed(what: facts.RoleChanged, _names: Names) -> str:
+def _role_changed(what: facts.RoleChanged, _agent: str, _framework: str) -> str:
     forced = " by force" if what.forced else ""
     before, after = _quoted(what.before or "default"), _quoted(what.after or "default")
     return f"An operator changed role {what.role}{forced}: {before} to {after}"
 
 
-def _preemption_begun(what: Preempting, names: Names) -> str:
+def _preemption_begun(what: Preempting, agent: str, framework: str) -> str:
     lost = [_count(what.tasks, "task")] if what.tasks else []
     lost += [_count(what.offers, "offer")] if what.offers else []
-    taken = " and ".join(lost) or "nothing"
     return (
-        f"Preemption on agent {_agent(what, names)} for framework {_framework(what, names)} in role"
-        f" {what.role}: {taken} for {_quoted(what.room)}{_because(what.message)}"
+        f"Preemption on agent {agent} for framework {framework} in role {what.role}:"
+        f" {' and '.join(lost) or 'nothing'} for {_quoted(what.room)}{_because(what.message)}"
     )
 
 
-_TEXTS: Final[Mapping[type, Callable[[Any, Names], str]]] = {
-    TermBegan: lambda what, _: f"Master {what.master_id} began to lead",
+# Of each event, with its agent and its framework as people know them.
+_TEXTS: Final[Mapping[type, Callable[[Any, str, str], str]]] = {
+    TermBegan: lambda what, _a, _f: f"Master {what.master_id} began to lead",
     OffersLapsed: _offers_lapsed,
     facts.AgentJoined: _agent_joined,
-    facts.AgentLeft: lambda what, names: (
-        f"Agent {_agent(what, names)} {_AGENT_LEFT[what.why][1]}{_because(what.message)}"
+    facts.AgentLeft: lambda what, agent, _: (
+        f"Agent {agent} {_AGENT_LEFT[what.why][1]}{_because(what.message)}"
     ),
-    facts.AgentOperated: lambda what, names: (
-        f"{_OPERATED.get(what.action, what.action)} {_agent(what, names)}"
+    facts.AgentOperated: lambda what, agent, _: (
+        f"{_OPERATED.get(what.action, what.action)} {agent}"
     ),
-    facts.AgentDrained: lambda what, names: (
-        f"Agent {_agent(what, names)} is drained: no task is left"
+    facts.AgentDrained: lambda _, agent, _f: f"Agent {agent} is drained: no task is left",
+    facts.AgentRefused: lambda what, agent, _: f"Agent {agent} was refused{_because(what.message)}",
+    facts.TasksUnproven: lambda what, agent, _: (
+        f"Agent {agent} was told to end {_count(what.tasks, 'task')} without proof of launch:"
+        f" {_quoted(what.first)}"
     ),
-    facts.AgentRefused: lambda what, names: (
-        f"Agent {_agent(what, names)} was refused{_because(what.message)}"
+    facts.AgentUnhealthy: lambda what, agent, _: (
+        f"Agent {agent} cannot launch tasks{_because(what.problems)}"
     ),
-    facts.TasksUnproven: lambda what, names: (
-        f"Agent {_agent(what, names)} was told to end {_count(what.tasks, 'task')} without proof"
-        f" of launch: {_quoted(what.first)}"
-    ),
-    facts.AgentUnhealthy: lambda what, names: (
-        f"Agent {_agent(what, names)} cannot launch tasks{_because(what.problems)}"
-    ),
-    facts.AgentHealthy: lambda what, names: f"Agent {_agent(what, names)} can launch tasks again",
+    facts.AgentHealthy: lambda _, agent, _f: f"Agent {agent} can launch tasks again",
     facts.FrameworkJoined: _framework_joined,
     facts.FrameworkLeft: _framework_left,
     facts.FrameworkTornDown: _torn_down,
-    facts.OffersUnanswered: _backed_off,
+    facts.OffersUnanswered: lambda what, agent, framework: (
+        f"Framework {framework} left offers of agent {agent} unanswered for {what.kept_s:.0f} s:"
+        f" others come first for {what.back_off_s:.0f} s"
+    ),
     facts.TaskMoved: _task_moved,
     facts.RoleChanged: _role_changed,
     Preempting: _preemption_begun,
-    facts.PreemptionEnded: lambda what, names: (
-        f"The preempted task {what.task_id} of {_framework(what, names)} {_PREEMPTED[what.outcome]}"
+    facts.PreemptionEnded: lambda what, _, framework: (
+        f"The preempted task {what.task_id} of {framework} {_PREEMPTED[what.outcome]}"
     ),
 }
