@@ -274,10 +274,6 @@ class SealingFlags:
             raise InvalidRequest("give one of --secrets-key-file and --secrets-key-command")
 
     def box(self, *, is_shared: bool) -> KeyBox:
-        """Read the keys; a missing file is created, unless the store `is_shared` by masters.
-
-        Raises:
-            InvalidRequest: if they cannot be read.
-        """
+        """Read the keys; a missing file is created, unless the store `is_shared` by masters."""
         keys = open_keys(self.secrets_key_file, self.secrets_key_command, is_shared=is_shared)
         return KeyBox(keys)

@@ -136,12 +136,7 @@ def encode(record: r.Record) -> Row:
 
 
 def decode(kind: str, body: bytes) -> r.Record:
-    """Return the record of the kind `kind` that `body` holds, without unknown fields.
-
-    Raises:
-        NewerRecord: if a newer release wrote it.
-        InvalidRequest: if it is not such a record; the text quotes nothing of it.
-    """
+    """Return the record of the kind `kind` that `body` holds; raises as `Rows.decode`."""
     return Rows().decode(kind, body)
 
 

@@ -142,7 +142,7 @@ async def _call(name: str, wire: pb.Call, seal: Seal) -> calls.Call:
         case "decline":
             decline = wire.decline
             return calls.Decline(
-                _offer_ids(decline.offer_ids), _refuse_s(decline.filters), decline.reason
+                tuple(map(OfferId, decline.offer_ids)), _refuse_s(decline.filters), decline.reason
             )
         case "update_demand":
             return calls.UpdateDemand(demands_from_wire(wire.update_demand.demands))
@@ -174,8 +174,8 @@ async def _accept(wire: pb.Call, seal: Seal) -> calls.Accept:
         if operation.WhichOneof("operation") != "launch":
             raise InvalidRequest("unknown operation; this master knows LAUNCH")
     tasks, malformed = await _parsed(_tasks(wire), seal)
-    refuse_s = _refuse_s(wire.accept.filters)
-    return calls.Accept(_offer_ids(wire.accept.offer_ids), tasks, refuse_s, malformed)
+    offer_ids = tuple(map(OfferId, wire.accept.offer_ids))
+    return calls.Accept(offer_ids, tasks, _refuse_s(wire.accept.filters), malformed)
 
 
 async def _submit(wire: pb.Submit, seal: Seal) -> calls.Submit:
@@ -233,10 +233,6 @@ def _task_ids(named: Iterable[str]) -> tuple[TaskId, ...]:
 
 def _roles(named: Sequence[str]) -> tuple[Role, ...]:
     return check_roles(named) if named else ()
-
-
-def _offer_ids(ids: Iterable[str]) -> tuple[OfferId, ...]:
-    return tuple(OfferId(offer_id) for offer_id in ids)
 
 
 def _refuse_s(filters: pb.Filters) -> float | None:
