@@ -70,12 +70,12 @@ def unlink_beneath(path: Path) -> None:
         os.unlink(name, dir_fd=at)
 
 
-def open_directory_beneath(root: int, components: Sequence[str]) -> int:
+def open_directory_beneath(root: int | Path, components: Sequence[str]) -> int:
     """Open a directory below `root`, to open entries below it; return a descriptor."""
     for name in components:
         if name in ("", ".", "..") or "/" in name or "\0" in name:
             raise OSError(errno.EINVAL, "Not a name")
-    fd = os.dup(root)
+    fd = os.dup(root) if isinstance(root, int) else open_directory(root)
     for name in components:
         with closing(fd):
             fd = open_directory(name, fd)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import grpc.aio
 
@@ -51,6 +52,7 @@ from croupier.v1 import framework_pb2
 from croupier.v1.agent_pb2_grpc import AgentServiceStub
 from croupier.wire.task import status_to_wire
 
+_Item = TypeVar("_Item")
 # Called when a master has registered the agent.
 OnRegistered = Callable[[pb.Registered], None]
 # Called with the id of a command, and the master that ordered it.
@@ -178,10 +180,7 @@ class Link:
 
     def send_updates(self, session: int, statuses: Sequence[TaskStatus]) -> None:
         """Queue status updates."""
-        if session != self._number:
-            return
-        for begin in range(0, len(statuses), MAX_PER_REPORT):
-            part = statuses[begin : begin + MAX_PER_REPORT]
+        for part in self._parts(session, statuses):
             updates = pb.StatusUpdates(statuses=map(status_to_wire, part))
             if not self._session.send(pb.Report(updates=updates)):
                 return
@@ -195,17 +194,19 @@ class Link:
 
     def send_refusals(self, session: int, refused: Sequence[Refused]) -> None:
         """Report the launches that the agent refused for its problems."""
-        if session != self._number:
-            return
-        for begin in range(0, len(refused), MAX_PER_REPORT):
-            self._send_once(health_to_wire(self._problems, refused[begin : begin + MAX_PER_REPORT]))
+        for part in self._parts(session, refused):
+            self._send_once(health_to_wire(self._problems, part))
 
     def send_returned(self, session: int, keys: Sequence[Key]) -> None:
         """Report lined-up tasks that will not start."""
-        if session != self._number:
-            return
-        for begin in range(0, len(keys), MAX_PER_REPORT):
-            self._send_once(returned_to_wire(keys[begin : begin + MAX_PER_REPORT]))
+        for part in self._parts(session, keys):
+            self._send_once(returned_to_wire(part))
+
+    def _parts(self, session: int, items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
+        """Yield the items in parts that each fit one report; none if the session has ended."""
+        if session == self._number:
+            for begin in range(0, len(items), MAX_PER_REPORT):
+                yield items[begin : begin + MAX_PER_REPORT]
 
     def _send_once(self, report: pb.Report) -> None:
         """Queue a report that is not repeated; if it does not fit, end the session."""

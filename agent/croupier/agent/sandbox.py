@@ -162,11 +162,10 @@ class Sandboxes:
             FileNotFoundError: if there is none; the message tells what may have become of it.
         """
         key = _checked(key)
-        with directory(self.root) as root:
-            try:
-                opened = open_directory_beneath(root, key)
-            except FileNotFoundError:
-                raise FileNotFoundError(errno.ENOENT, NO_SANDBOX) from None
+        try:
+            opened = open_directory_beneath(self.root, key)
+        except FileNotFoundError:
+            raise FileNotFoundError(errno.ENOENT, NO_SANDBOX) from None
         with closing(opened) as home:
             found = os.fstat(home)
             # The agent may have taken over the sandbox.
@@ -205,7 +204,7 @@ class Sandboxes:
         framework_id, task_id = _checked(key)
         with (
             suppress(FileNotFoundError),
-            self._framework(framework_id) as framework,
+            closing(open_directory_beneath(self.root, (framework_id,))) as framework,
             directory(task_id, framework, to_list=True) as home,
         ):
             if os.fstat(home).st_uid == uid:
@@ -281,7 +280,7 @@ class Sandboxes:
 
     def _make_in_place(self, key: Key) -> int:
         framework_id, task_id = key
-        with self._framework(framework_id) as framework:
+        with closing(open_directory_beneath(self.root, (framework_id,))) as framework:
             spare = None if self.has(key) else self.silent.give(framework_id)
             if spare is not None:
                 with suppress(OSError):
@@ -291,13 +290,6 @@ class Sandboxes:
                     self._replaced.append(moved)
             os.mkdir(task_id, 0o700, dir_fd=framework)
             return open_directory(task_id, framework, to_list=True)
-
-    @contextmanager
-    def _framework(self, framework_id: str) -> Iterator[int]:
-        with directory(self.root) as root:
-            opened = open_directory(framework_id, root)
-        with closing(opened) as framework:
-            yield framework
 
 
 def _renamed(spare: TaskId, task_id: TaskId, framework: int) -> int:

@@ -140,15 +140,12 @@ def place_of(record: Record) -> Place:
             return "", "position"
         case FrameworkRecord(framework_id) | ForgetFramework(framework_id):
             return framework_id, ""
-        case UpdateRecord(status):
-            return subject_of(key_of(record)), str(status.sequence)
         case _:
-            return subject_of(key_of(record)), type(record).__name__
-
-
-def subject_of(key: Key) -> str:
-    """Return the name of a task among all subjects; ids hold no blanks."""
-    return f"{key[0]} {key[1]}"
+            part = type(record).__name__
+            if isinstance(record, UpdateRecord):
+                part = str(record.status.sequence)
+            # Ids hold no blanks.
+            return " ".join(key_of(record)), part
 
 
 def forgets(record: Record) -> bool:

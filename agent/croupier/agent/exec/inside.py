@@ -238,11 +238,8 @@ def _limits(pid: int) -> Iterator[str]:
     for number in range(_LIMITS):
         soft, hard = resource.prlimit(pid, number)
         if (soft, hard) != resource.getrlimit(number):
-            yield f"{_LIMIT}{number}:{_unsigned(soft)}:{_unsigned(hard)}"
-
-
-def _unsigned(limit: int) -> int:
-    return limit % (1 << 64)
+            # The largest number stands for no limit, as in C.
+            yield f"{_LIMIT}{number}:{soft % (1 << 64)}:{hard % (1 << 64)}"
 
 
 def _has(launch: Launch, option: str) -> bool:

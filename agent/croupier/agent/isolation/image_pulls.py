@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -82,7 +83,7 @@ class Pulls:
                 continue
             self._active += 1
             pulled = self._workers.submit(self._store.pull, name)
-            pulled.add_done_callback(lambda done, name=name: self._hand_over(name, done))  # type: ignore[misc]
+            pulled.add_done_callback(partial(self._hand_over, name))
 
     def _hand_over(self, name: ImageName, done: Future[None]) -> None:
         """In the worker: pass the result of a pull to the loop, unless that has ended."""

@@ -33,12 +33,12 @@ from croupier.agent.isolation.cgroup import v1, v2
 from croupier.agent.isolation.cgroup.bounds import Bounds, bounds_of, bounds_of_all, ending_of
 from croupier.agent.isolation.cgroup.directory import GONE, PROCS, GroupDirectory, name_for
 from croupier.agent.isolation.cgroup.places import (
+    FILE,
     SHIMS,
     OwnGroups,
     Place,
     delegated_base,
     find_groups,
-    forget_places,
     read_places,
     separate_base,
     write_places,
@@ -291,7 +291,7 @@ def remove_groups(work_dir: Path) -> None:
                 groups.remove(run)
         finally:
             groups.close()
-    forget_places(work_dir)
+    (work_dir / FILE).unlink(missing_ok=True)
 
 
 def _reopened(place: Place) -> Groups | None:

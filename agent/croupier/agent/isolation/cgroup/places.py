@@ -268,8 +268,3 @@ def write_places(work_dir: Path, places: Sequence[Place]) -> None:
         [{"version": each.version, "directories": dict(each.directories)} for each in places]
     )
     replace_file(work_dir / FILE, text.encode())
-
-
-def forget_places(work_dir: Path) -> None:
-    """Remove the record."""
-    (work_dir / FILE).unlink(missing_ok=True)
