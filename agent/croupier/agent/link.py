@@ -27,16 +27,6 @@ from croupier.agent.wire import (
     returned_to_wire,
 )
 from croupier.model import errors
-from croupier.model.errors import (
-    Conflict,
-    CroupierError,
-    FailedOver,
-    NotLeader,
-    PermissionDenied,
-    ProtocolViolation,
-    Unauthenticated,
-    Unavailable,
-)
 from croupier.model.health import Problem
 from croupier.model.ids import AgentId, check_id
 from croupier.model.limits import MAX_PER_REPORT
@@ -65,7 +55,7 @@ _Connect = grpc.aio.StreamStreamMultiCallable[
 _NOT_SERVING = (framework_pb2.ERROR_CODE_NOT_LEADER, framework_pb2.ERROR_CODE_UNAVAILABLE)
 
 # Errors that end when an operator gives the agent another credential, or more permissions.
-_REJECTIONS = (Unauthenticated, PermissionDenied)
+_REJECTIONS = (errors.Unauthenticated, errors.PermissionDenied)
 _ANOTHER_ID = "give this agent a certificate with another id (croupier cert agent)"
 
 _log = get_logger("croupier.agent")
@@ -134,7 +124,7 @@ class Link:
             masters,
             TIMES,
             rng,
-            is_fatal=lambda error: isinstance(error, FailedOver),
+            is_fatal=lambda error: isinstance(error, errors.FailedOver),
             outbox_messages=OUTBOX_LIMIT,
             outbox_bytes=OUTBOX_BYTES,
             error_of=_error_of,
@@ -251,7 +241,7 @@ class Link:
                         self._inbox.put_now(ev.Removed())
                         if self._credential.certified_id:
                             # Its next id is the same.
-                            raise PermissionDenied(f"{error}; {_ANOTHER_ID}")
+                            raise errors.PermissionDenied(f"{error}; {_ANOTHER_ID}")
                     raise error
                 case _:
                     # Waits while the inbox is full, and the master's stream with it.
@@ -273,12 +263,12 @@ class Link:
         """Log the end of a stream."""
         error, event, level = disconnection.error, disconnection.event, logging.WARNING
         self.rejection = str(error) if isinstance(error, _REJECTIONS) else ""
-        if isinstance(error, NotLeader):
+        if isinstance(error, errors.NotLeader):
             level = logging.INFO
         elif self.rejection:
             # Retries help only once an operator has acted.
             event, level = "credential_rejected", logging.ERROR
-        elif isinstance(error, Conflict):
+        elif isinstance(error, errors.Conflict):
             # Retries do not help against a master of another cluster: an operator must act.
             event, level = "master_refused", logging.ERROR
         _log.log(
@@ -307,7 +297,7 @@ class Link:
         try:
             if not newest.admit(message, is_registered=self.is_registered or registers):
                 return
-        except Unavailable:
+        except errors.Unavailable:
             for order in message.orders:
                 if order.error.code in _NOT_SERVING:
                     raise error_from_wire(order.error) from None
@@ -317,9 +307,11 @@ class Link:
     def _on_registered(self, registered: pb.Registered) -> None:
         agent_id = AgentId(check_id("agent", registered.agent_id))
         if self._known_as is None:
-            raise ProtocolViolation("the master registered the agent before its REGISTER")
+            raise errors.ProtocolViolation("the master registered the agent before its REGISTER")
         if self._known_as and agent_id != self._known_as:
-            raise ProtocolViolation(f"the master registered agent {self._known_as} as {agent_id}")
+            raise errors.ProtocolViolation(
+                f"the master registered agent {self._known_as} as {agent_id}"
+            )
         self.rejection = ""
         self._on_accepted(registered)
         self._inbox.put_now(ev.Registered(agent_id))
@@ -338,7 +330,7 @@ class Link:
             self.beat()
 
 
-def _error_of(error: grpc.RpcError) -> CroupierError:
+def _error_of(error: grpc.RpcError) -> errors.CroupierError:
     """Return the error of a stream: only an ERROR in the stream is fatal, and gRPC's are not."""
     found = error_from_rpc(error)
-    return found if isinstance(found, _REJECTIONS) else Unavailable(str(found))
+    return found if isinstance(found, _REJECTIONS) else errors.Unavailable(str(found))

@@ -19,7 +19,7 @@ from croupier.agent.core.tasks import Key
 from croupier.agent.isolation.isolator import Layers, completed
 from croupier.agent.sandbox import Sandboxes
 from croupier.agent.shim import run_file
-from croupier.agent.shim.orphans import RunMarks, sweep
+from croupier.agent.shim.orphans import sweep
 from croupier.agent.shim.run_file import RunRecord
 from croupier.agent.shim.shim_process import ShimProcess
 from croupier.process.logging import get_logger
@@ -80,11 +80,11 @@ class RunEnds:
 
     def kill_rest(self, key: Key, run: str, *sessions: int) -> None:
         """Kill what is left of a run; blocks, for 10 s at most."""
-        marks = RunMarks([str(self._runs / run)], [self._sandboxes.path_of(key)], sessions)
+        sandboxes = [self._sandboxes.path_of(key)]
         try:
             self._isolation.kill(run)
         finally:
-            sweep(marks)
+            sweep([str(self._runs / run)], sandboxes, sessions)
 
     def _read(self, key: Key, running: ShimProcess, until: float) -> None:
         self._retries.pop(running.run, None)

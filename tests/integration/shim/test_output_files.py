@@ -21,7 +21,7 @@ from croupier.agent.exec import task_execs
 from croupier.agent.sandbox import STREAMS
 from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
-from croupier.agent.shim.orphans import MOST_BYTES, RunMarks, read_own_words, sweep
+from croupier.agent.shim.orphans import MOST_BYTES, read_own_words, sweep
 from croupier.agent.unix_user import UnixUser
 from tests.harness.eventually import eventually
 from tests.harness.supervisor_fixture import TaskRunner, key
@@ -283,7 +283,7 @@ def test_no_process_makes_the_agent_read_all_of_its_memory() -> None:
         tracemalloc.start()
         try:
             assert task_execs._variables(pid, ["PASSWORD"]) == {}
-            sweep(RunMarks([f"/no/such/run/{os.getpid()}"]))
+            sweep([f"/no/such/run/{os.getpid()}"])
             assert tracemalloc.get_traced_memory()[1] < 32 * MOST_BYTES
         finally:
             tracemalloc.stop()

@@ -10,17 +10,16 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from signal import SIGCONT, SIGKILL, SIGUSR1, Signals, pidfd_send_signal
+from signal import SIGKILL, SIGUSR1
 from typing import Final
 
 from croupier.agent.directories import unlink_beneath
 from croupier.agent.exec.streams import Stream, Streams
 from croupier.agent.isolation.isolator import Launch
 from croupier.agent.shim import run_file
-from croupier.agent.shim.orphans import RunMarks, sweep
-from croupier.agent.shim.shim_process import KILL_S
+from croupier.agent.shim.orphans import sweep
+from croupier.agent.shim.shim_process import KILL_S, ShimProcess
 from croupier.agent.shim.start import as_shell, describe, exit_code_of
 from croupier.model.errors import Unavailable
 from croupier.process.logging import get_logger
@@ -33,16 +32,6 @@ START_S: Final = 10.0
 _REPORT_BYTES: Final = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
-    """The shim of a command; `pipe` is the reading end of its reports."""
-
-    path: Path
-    shim: int
-    pidfd: int
-    pipe: int
-
-
 class TaskExec:
     """A command beside a task; `close` it in any case.
 
@@ -51,20 +40,30 @@ class TaskExec:
     """
 
     def __init__(
-        self, launch: Launch, started: Started, streams: Streams, closed: Callable[[TaskExec], None]
+        self,
+        launch: Launch,
+        path: Path,
+        shim: ShimProcess,
+        pipe: int,
+        streams: Streams,
+        closed: Callable[[TaskExec], None],
     ) -> None:
-        """Watch a shim that was started; `closed` is called once nothing is left."""
+        """Watch a shim that was started; `closed` is called once nothing is left.
+
+        `path` is that of its run file, and `pipe` the reading end of its reports.
+        """
         self.key, self.run = launch.key, launch.run
-        self._launch, self._shim, self.streams, self._closed = launch, started, streams, closed
+        self._launch, self._shim, self.streams, self._closed = launch, shim, streams, closed
+        self._path, self._pipe = path, pipe
         self._loop = asyncio.get_running_loop()
         self._start: asyncio.Future[run_file.StartError | None] = self._loop.create_future()
         self.ended: asyncio.Future[ExecEnd] = self._loop.create_future()
         self._why = ""
         self._kill: asyncio.TimerHandle | None = None
         self._told = b""
-        os.set_blocking(started.pipe, False)
-        self._loop.add_reader(started.pipe, self._on_report)
-        self._loop.add_reader(started.pidfd, self._on_shim_ended)
+        os.set_blocking(pipe, False)
+        self._loop.add_reader(pipe, self._on_report)
+        self._loop.add_reader(shim.pidfd, self._on_shim_ended)
 
     async def started(self) -> None:
         """Wait until the program runs, or has turned out not to be executable.
@@ -105,24 +104,19 @@ class TaskExec:
         if self.ended.done() or self._kill is not None:
             return
         self._why = why
-        self._send(SIGUSR1)
+        self._shim.send(SIGUSR1)
         self._kill = self._loop.call_later(KILL_S, self._kill_shim)
 
-    def _send(self, number: Signals) -> None:
-        with suppress(ProcessLookupError):
-            pidfd_send_signal(self._shim.pidfd, number)
-            pidfd_send_signal(self._shim.pidfd, SIGCONT)
-
     def _kill_shim(self) -> None:
-        _log.error("shim_does_not_end", run=self._shim.path.name, shim=self._shim.shim)
-        self._send(SIGKILL)
+        _log.error("shim_does_not_end", run=self._shim.run, shim=self._shim.shim)
+        self._shim.send(SIGKILL)
 
     def _on_report(self) -> None:
         """Read what the shim reports: whether the program has started."""
         with suppress(BlockingIOError):
-            chunk = os.read(self._shim.pipe, _REPORT_BYTES)
+            chunk = os.read(self._pipe, _REPORT_BYTES)
             if not chunk:
-                self._loop.remove_reader(self._shim.pipe)
+                self._loop.remove_reader(self._pipe)
             self._told += chunk
         line, newline, _ = self._told.partition(b"\n")
         if newline and not self._start.done():
@@ -133,17 +127,17 @@ class TaskExec:
         # Its report comes first.
         self._on_report()
         self._loop.remove_reader(self._shim.pidfd)
-        self._loop.remove_reader(self._shim.pipe)
+        self._loop.remove_reader(self._pipe)
         os.close(self._shim.pidfd)
-        os.close(self._shim.pipe)
+        os.close(self._pipe)
         if self._kill is not None:
             self._kill.cancel()
         with suppress(ChildProcessError):
             os.waitpid(self._shim.shim, 0)
         try:
-            record = run_file.read_path(self._shim.path)
+            record = run_file.read_path(self._path)
         except OSError as error:
-            _log.error("run_file_unreadable", run=self._shim.path.name, error=str(error))
+            _log.error("run_file_unreadable", run=self._path.name, error=str(error))
             record = run_file.RunRecord()
         if record.end is not None:
             end = ExecEnd(message=self._why)
@@ -159,8 +153,7 @@ class TaskExec:
             self._finish(ExecEnd(exit_code=exit_code_of(failed) or 0, message=message))
         else:
             sessions = [] if record.task is None else [record.task.pid]
-            marks = RunMarks([str(self._shim.path)], (), sessions)
-            swept = self._loop.run_in_executor(None, sweep, marks)
+            swept = self._loop.run_in_executor(None, sweep, [str(self._path)], (), sessions)
             swept.add_done_callback(
                 lambda _: self._finish(
                     ExecEnd(signal=SIGKILL, message=self._why or "its shim was killed")
@@ -170,7 +163,7 @@ class TaskExec:
     def _finish(self, end: ExecEnd) -> None:
         with suppress(OSError):
             # What is left is removed by the next agent.
-            unlink_beneath(self._shim.path)
+            unlink_beneath(self._path)
         if not self._start.done():
             self._start.set_result(None)
         self.streams.end()

@@ -23,7 +23,7 @@ from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Adopting, Key, Starting
 from croupier.agent.exec.inside import Inside, find_inside, lowered, sealed_copy
 from croupier.agent.exec.streams import Streams, check_command
-from croupier.agent.exec.task_exec import Started, TaskExec
+from croupier.agent.exec.task_exec import TaskExec
 from croupier.agent.isolation.container import PREFIX as CONTAINER_PREFIX
 from croupier.agent.isolation.isolator import Launch, Layers
 from croupier.agent.isolation.task_users import TaskUsers
@@ -39,6 +39,7 @@ from croupier.agent.shim.orphans import (
     end_orphans,
     read_own_words,
 )
+from croupier.agent.shim.shim_process import ShimProcess
 from croupier.agent.shim.start import cannot_run, move_up, start_shim
 from croupier.agent.supervisor import Supervisor
 from croupier.model.errors import InvalidRequest, NotFound, Unavailable
@@ -219,15 +220,14 @@ class TaskExecs:
             streams = Streams(command, self._null, launch.user)
             opened.callback(streams.release)
             try:
-                started = self._spawn(launch, streams, inside)
+                one = self._spawn(launch, streams, inside)
             except BaseException:
                 streams.close()
                 raise
-        one = TaskExec(launch, started, streams, self._running.discard)
         self._running.add(one)
         return one
 
-    def _spawn(self, launch: Launch, streams: Streams, inside: Inside | None) -> Started:
+    def _spawn(self, launch: Launch, streams: Streams, inside: Inside | None) -> TaskExec:
         path = self._directory / secrets.token_hex(8)
         user = () if launch.user is None else (f"user={launch.user}",)
         terminal = ("terminal",) if streams.has_terminal else ()
@@ -253,7 +253,8 @@ class TaskExecs:
             raise
         finally:
             os.close(pipe)
-        return Started(path, pid, pidfd, reading)
+        running = ShimProcess(path.name, pid, pidfd, launch.program)
+        return TaskExec(launch, path, running, reading, streams, self._running.discard)
 
 
 def end_commands(directory: Path) -> None:

@@ -30,7 +30,6 @@ import signal
 import time
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -73,33 +72,24 @@ def read_own_words(path: str) -> bytes:
     return b"".join(parts)
 
 
-@dataclass(frozen=True, slots=True)
-class RunMarks:
-    """The marks of the processes of runs.
+def sweep(
+    run_files: Collection[str], sandboxes: Collection[str] = (), sessions: Collection[int] = ()
+) -> None:
+    """Kill the runs' processes and shims, by their marks, until there are none.
 
-    Attributes:
+    Scans all processes of the machine, which takes 40 ms more if one is found; about 10 s at most.
+
+    Args:
         run_files: the absolute paths of the run files, which VARIABLE holds.
         sandboxes: the absolute paths of the tasks' sandboxes.
         sessions: sessions that the tasks led until now, so that they are not reused yet.
     """
-
-    run_files: Collection[str]
-    sandboxes: Collection[str] = ()
-    sessions: Collection[int] = ()
-
-
-def sweep(marks: RunMarks, limit_s: float = LIMIT_S) -> None:
-    """Kill the runs' processes and shims until there are none.
-
-    Scans all processes of the machine, which takes 40 ms more if one is found; at most about
-    `limit_s`.
-    """
-    deadline = time.monotonic() + limit_s
+    deadline = time.monotonic() + LIMIT_S
     spared = {os.getsid(0)}
-    found = set(marks.sessions) - spared
+    found = set(sessions) - spared
     empty_scans = 0 if found else 1
     while empty_scans < 2 and time.monotonic() < deadline:
-        victims = _scan(marks, found, spared)
+        victims = _scan(run_files, sandboxes, found, spared)
         for pid in victims:
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
@@ -116,16 +106,18 @@ def kill_given(shim: Process) -> None:
             select.select([pidfd], (), (), _KILLED_S)
 
 
-def _scan(marks: RunMarks, found: set[int], spared: set[int]) -> list[int]:
+def _scan(
+    run_files: Collection[str], sandboxes: Collection[str], found: set[int], spared: set[int]
+) -> list[int]:
     """Return the processes to kill, and add the sessions of the marked ones to `found`."""
     variables = {
         f"{prefix}{variable}={path}".encode(errors="surrogateescape")
-        for path in marks.run_files
+        for path in run_files
         for prefix in ("", PREFIX)
         for variable in (VARIABLE, EXEC_VARIABLE)
     }
-    options = {f"{OPTION}{path}".encode(errors="surrogateescape") for path in marks.run_files}
-    output = {f"{path}/{stream}" for path in marks.sandboxes for stream in STREAMS}
+    options = {f"{OPTION}{path}".encode(errors="surrogateescape") for path in run_files}
+    output = {f"{path}/{stream}" for path in sandboxes for stream in STREAMS}
     session_of: dict[int, int] = {}
     marked: set[int] = set()
     with os.scandir("/proc") as entries:
@@ -192,7 +184,7 @@ def end_orphans(runs: Path, known: Collection[str]) -> int:
     while any(map(_is_alive, orphans)) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
     # Kill shims that did not end, and processes that shims left when they were killed.
-    sweep(RunMarks([str(path) for path in orphans]))
+    sweep([str(path) for path in orphans])
     for path in orphans:
         given = run_file.read_path(path).given
         if given is not None and run_file.is_locked(path):
