@@ -21,8 +21,7 @@ from croupier.agent.isolation.assembly import assemble
 from croupier.agent.isolation.cgroup.directory import name_for
 from croupier.agent.isolation.cgroup.places import read_places
 from croupier.agent.isolation.flags import IsolationFlags
-from croupier.agent.isolation.isolator import Launch, Layers
-from croupier.agent.isolation.setting import Setting
+from croupier.agent.isolation.isolator import Launch, Layers, Setting
 from croupier.agent.shim.build import Shim
 from croupier.agent.unix_user import UnixUser
 from croupier.model.isolation import Isolation

@@ -18,8 +18,7 @@ from croupier.agent.isolation.cgroup.bounds import MIB, Bounds
 from croupier.agent.isolation.cgroup.directory import name_for
 from croupier.agent.isolation.cgroup.places import read_places
 from croupier.agent.isolation.flags import IsolationFlags
-from croupier.agent.isolation.isolator import Layers
-from croupier.agent.isolation.setting import Setting
+from croupier.agent.isolation.isolator import Layers, Setting
 from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
 from croupier.model.isolation import NO_LIMITS, Feature, Limits, Usage

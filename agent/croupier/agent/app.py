@@ -28,8 +28,7 @@ from croupier.agent.isolation.assembly import assemble
 from croupier.agent.isolation.cgroup.isolator import shims_of
 from croupier.agent.isolation.container import pulls_of
 from croupier.agent.isolation.disk import disk_isolator, with_disk
-from croupier.agent.isolation.isolator import Layers
-from croupier.agent.isolation.setting import NONE, Setting
+from croupier.agent.isolation.isolator import NONE, Layers, Setting
 from croupier.agent.isolation.task_users import prepare_users
 from croupier.agent.janitor import Janitor, remove_trees
 from croupier.agent.link import Link

@@ -21,7 +21,7 @@ from croupier.agent.exec.task_execs import end_commands
 from croupier.agent.isolation.assembly import assemble
 from croupier.agent.isolation.cgroup.isolator import remove_groups
 from croupier.agent.isolation.flags import IsolationFlags
-from croupier.agent.isolation.setting import Setting
+from croupier.agent.isolation.isolator import Setting
 from croupier.agent.shim.build import Shim
 from croupier.agent.shim.orphans import end_orphans
 from croupier.agent.shim.run_file import read_path

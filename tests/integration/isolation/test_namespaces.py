@@ -15,9 +15,9 @@ import pytest
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed
 from croupier.agent.isolation.assembly import assemble
 from croupier.agent.isolation.flags import IsolationFlags
+from croupier.agent.isolation.isolator import Setting
 from croupier.agent.isolation.namespaces import build_namespaces
 from croupier.agent.isolation.process import ROOT_KEPT
-from croupier.agent.isolation.setting import Setting
 from croupier.agent.shim.build import Shim
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.isolation import Feature, Limits

@@ -13,8 +13,14 @@ from structlog.testing import capture_logs
 from croupier.agent.config import AgentConfig
 from croupier.agent.isolation.assembly import Builder, assemble
 from croupier.agent.isolation.flags import IsolationFlags
-from croupier.agent.isolation.isolator import Isolator, Launch, Layers, limits_of
-from croupier.agent.isolation.setting import Setting, parse_levels
+from croupier.agent.isolation.isolator import (
+    Isolator,
+    Launch,
+    Layers,
+    Setting,
+    limits_of,
+    parse_levels,
+)
 from croupier.agent.shim.build import Shim
 from croupier.agent.unix_user import UnixUser
 from croupier.model.errors import InvalidRequest, Unavailable

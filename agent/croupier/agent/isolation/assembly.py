@@ -7,10 +7,9 @@ from typing import Final
 
 from croupier.agent.isolation.cgroup.isolator import build_cgroup
 from croupier.agent.isolation.container import build_container
-from croupier.agent.isolation.isolator import Isolator, Layers
+from croupier.agent.isolation.isolator import AUTO, LEVELS, NONE, Isolator, Layers, Setting
 from croupier.agent.isolation.namespaces import build_namespaces
 from croupier.agent.isolation.process import build_process
-from croupier.agent.isolation.setting import AUTO, LEVELS, NONE, Setting
 from croupier.model.errors import CroupierError, InvalidRequest
 from croupier.process.logging import get_logger
 

@@ -37,9 +37,8 @@ from croupier.agent.isolation.container_runtime import (
 from croupier.agent.isolation.image_pulls import Pulls
 from croupier.agent.isolation.image_store import Image, ImageStore
 from croupier.agent.isolation.image_tools import ImageTools, find_tool, parse_image
-from croupier.agent.isolation.isolator import Isolator, Launch, Layers
+from croupier.agent.isolation.isolator import Isolator, Launch, Layers, Setting
 from croupier.agent.isolation.process import write_filter
-from croupier.agent.isolation.setting import Setting
 from croupier.agent.shim.orphans import VARIABLE
 from croupier.agent.unix_user import UnixUser
 from croupier.model.errors import CroupierError, InvalidRequest, Unavailable

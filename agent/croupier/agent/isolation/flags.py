@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 
 from cyclopts import Parameter
 
-from croupier.agent.isolation.setting import AUTO, parse_levels
+from croupier.agent.isolation.isolator import AUTO, parse_levels
 from croupier.agent.unix_user import ANY, DEFAULT_UIDS, UidRange
 from croupier.model.errors import InvalidRequest
 from croupier.model.isolation import Limits, format_limits, parse_limits

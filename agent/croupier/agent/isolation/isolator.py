@@ -10,16 +10,27 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from croupier.agent.core.events import NO_ENDING, Ending
 from croupier.agent.core.tasks import Key
-from croupier.agent.isolation.setting import PROCESS
+from croupier.agent.shim.build import Shim
 from croupier.agent.unix_user import UnixUser
 from croupier.model.errors import InvalidRequest
 from croupier.model.isolation import NO_FEATURES, Feature, Features, Limits, Usage, cannot_enforce
+from croupier.model.resources import Resources
 from croupier.model.task import TaskInfo
 
+if TYPE_CHECKING:  # cyclopts
+    from croupier.agent.isolation.flags import IsolationFlags
+
+# The words of `--isolation`.
+AUTO: Final = "auto"
+NONE: Final = "none"
+PROCESS: Final = "process"
+# In the order in which they prepare a launch.
+LEVELS: Final = (PROCESS, "cgroup", "namespaces", "container")
 # The kernel cannot start a program in less.
 LEAST_MEM: Final = 4_000
 _PIDS_OF_ACCOUNT: Final = (
@@ -27,6 +38,43 @@ _PIDS_OF_ACCOUNT: Final = (
     " task names no user, and so gets a uid of its own"
 )
 _numbers = attrgetter(*(each.name for each in fields(Usage)))
+
+
+def parse_levels(text: str) -> tuple[str, ...]:
+    """Read `auto`, `none`, or levels separated by commas.
+
+    Raises:
+        InvalidRequest: if a word is unknown or given twice, or `auto` or `none` is not alone.
+    """
+    words = tuple(word.strip() for word in text.split(","))
+    if words in ((AUTO,), (NONE,)):
+        return words
+    unknown = [word for word in words if word not in LEVELS]
+    if unknown:
+        raise InvalidRequest(
+            f"isolation {unknown[0]!r}: give {AUTO}, {NONE}, or some of {','.join(LEVELS)}"
+        )
+    if len(set(words)) < len(words):
+        raise InvalidRequest(f"isolation {text!r} has a word twice")
+    return words
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The settings with which isolators are built.
+
+    Attributes:
+        work_dir: absolute; different for each agent of a machine.
+        has_own_uids: whether a task without a user has a uid that no other live task has.
+        secrets: files of the agent's credentials, for no task to see.
+    """
+
+    flags: IsolationFlags
+    total: Resources
+    work_dir: Path
+    shim: Shim
+    has_own_uids: bool = False
+    secrets: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,9 +35,8 @@ from typing import Final
 
 from croupier.agent.isolation.bubblewrap import Bubblewrap, View
 from croupier.agent.isolation.image_tools import find_tool
-from croupier.agent.isolation.isolator import Isolator, Launch, limits_of
+from croupier.agent.isolation.isolator import Isolator, Launch, Setting, limits_of
 from croupier.agent.isolation.process import ROOT_KEPT
-from croupier.agent.isolation.setting import Setting
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.isolation import Feature, Features, Limits
 

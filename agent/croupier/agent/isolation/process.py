@@ -33,9 +33,8 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Final
 
-from croupier.agent.isolation.isolator import Isolator, Launch, limits_of
+from croupier.agent.isolation.isolator import Isolator, Launch, Setting, limits_of
 from croupier.agent.isolation.seccomp import filter_bytes, is_supported
-from croupier.agent.isolation.setting import Setting
 from croupier.model.errors import InvalidRequest
 from croupier.model.isolation import Feature, Limits
 

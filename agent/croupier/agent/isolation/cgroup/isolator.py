@@ -43,8 +43,7 @@ from croupier.agent.isolation.cgroup.places import (
     separate_base,
     write_places,
 )
-from croupier.agent.isolation.isolator import Isolator, Launch, Layers, limits_of
-from croupier.agent.isolation.setting import Setting
+from croupier.agent.isolation.isolator import Isolator, Launch, Layers, Setting, limits_of
 from croupier.model.errors import Unavailable
 from croupier.model.isolation import Feature, Limits, Usage
 from croupier.process.logging import get_logger
