@@ -7,6 +7,7 @@ from the durable ones.
 from __future__ import annotations
 
 from collections import defaultdict
+from signal import SIGKILL
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -17,7 +18,6 @@ from croupier.agent.core.effects import (
     Adopt,
     Checkpoint,
     Effect,
-    Force,
     Forget,
     ForgetRun,
     HealthChanged,
@@ -144,13 +144,13 @@ class AnAgent(RuleBasedStateMachine):
                 self.queue.append((key, run))
             case Adopt(key, run):
                 self.looks.append((key, run))
-            case Signal(key, 0, force):
-                assert force is Force.KILL, "before a start is known, only SIGKILL is sent"
+            case Signal(key, 0, number):
+                assert number is SIGKILL, "before a start is known, only SIGKILL is sent"
                 assert key in dict(self.queue)
-            case Signal(key, pid, force):
+            case Signal(key, pid, number):
                 assert key in self.watched, "only watched processes are signalled"
                 assert self.runs[self.run_of[key]].pid == pid, "no signal hits an unrelated process"
-                if force is Force.KILL:
+                if number is SIGKILL:
                     self.forced.add(key)
             case ForgetRun(_, run):
                 ended = self.runs.pop(run, None)

@@ -22,7 +22,7 @@ from croupier.agent.driver import Driver
 from croupier.agent.exec.calls import ExecCalls
 from croupier.agent.exec.task_execs import Entries, TaskExecs
 from croupier.agent.fencing import NewestMaster
-from croupier.agent.gauges import AgentView
+from croupier.agent.gauges import FAMILIES, AgentView
 from croupier.agent.health_check import HealthCheck
 from croupier.agent.isolation.assembly import assemble
 from croupier.agent.isolation.cgroup.isolator import shims_of
@@ -194,7 +194,7 @@ class AgentDaemon:
         )
         self._opened.push_async_callback(self._exec_calls.close)
         view = AgentView(self.state, self.link, janitor, started_s, usage, self.execs)
-        registry.register(view)
+        registry.register(FamilyCollector(FAMILIES, lambda: view))
         trim = OutputTrim(sandboxes, config.output.bound, self.state.is_live)
         trim.adopt(self.state.tasks.values())
         self._own("output", trim.run())

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass
 from typing import Final
-
-from prometheus_client.core import Metric
-from prometheus_client.registry import Collector
 
 from croupier.agent.core.state import AgentState
 from croupier.agent.janitor import Janitor
@@ -17,11 +14,11 @@ from croupier.agent.task_usage import TaskUsage
 from croupier.model.health import PARTS
 from croupier.model.ranges import count
 from croupier.model.task import TaskState
-from croupier.process.metric_families import Family, collect_all, exported_amount
+from croupier.process.metric_families import Family, exported_amount
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AgentView(Collector):
+@dataclass(frozen=True, slots=True)
+class AgentView:
     """What gauges are read from; the agent started at `started_s`, in seconds since 1970."""
 
     state: AgentState
@@ -30,10 +27,6 @@ class AgentView(Collector):
     started_s: float
     usage: TaskUsage
     execs: Sized
-
-    def collect(self) -> Iterator[Metric]:
-        """Read all gauges. O(tasks)."""
-        yield from collect_all(FAMILIES, self)
 
 
 def _resources(view: AgentView) -> Mapping[tuple[str, ...], float]:

@@ -43,10 +43,6 @@ from croupier.v1.agent_pb2_grpc import AgentServiceStub
 from croupier.wire.task import status_to_wire
 
 _Item = TypeVar("_Item")
-# Called when a master has registered the agent.
-OnRegistered = Callable[[pb.Registered], None]
-# Called with the id of a command, and the master that ordered it.
-OnExec = Callable[[str, Address], None]
 _Connect = grpc.aio.StreamStreamMultiCallable[
     pb.AgentServiceConnectRequest, pb.AgentServiceConnectResponse
 ]
@@ -98,14 +94,14 @@ class Link:
         newest: NewestMaster,
         credential: AgentCredential,
         agent_id: Callable[[], AgentId],
-        on_registered: OnRegistered,
-        on_exec: OnExec,
+        on_registered: Callable[[pb.Registered], None],
+        on_exec: Callable[[str, Address], None],
     ) -> None:
         """Feed `inbox`.
 
         `newest` is the newest master that the agent's records name, and `agent_id` returns the id
         to which the token in `credential` is bound. `on_registered` is called with each REGISTERED,
-        `on_exec` with each order to open a stream for a command.
+        `on_exec` with the id of each command, and the master that ordered it.
         """
         self._credential, self._agent_id = credential, agent_id
         self._on_accepted, self._on_exec = on_registered, on_exec

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from signal import SIGKILL, SIGTERM
+from signal import Signals
 from typing import Final
 
-from croupier.agent.core.effects import CheckHealth, Force, Spawn
+from croupier.agent.core.effects import CheckHealth, Spawn
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Vanished
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key
@@ -37,7 +37,6 @@ _KEPT: Final = ("PATH", "LANG", "LC_ALL", "TZ")
 _DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Errors of a sandbox that another task has replaced.
 _IN_THE_WAY = (errno.EEXIST, errno.ENOTDIR, errno.ELOOP)
-_SIGNALS = {Force.TERMINATE: SIGTERM, Force.KILL: SIGKILL}
 
 
 def environment_of(
@@ -154,9 +153,9 @@ class LocalMachine:
             raise Unavailable(f"cannot look at run {run} of task {key[1]}: {error}") from error
         return answer
 
-    def signal(self, key: Key, force: Force) -> None:
+    def signal(self, key: Key, number: Signals) -> None:
         """Signal a task's processes; no effect if they have ended."""
-        self.supervisor.signal(key, _SIGNALS[force])
+        self.supervisor.signal(key, number)
 
     def forget_run(self, run: str) -> None:
         """Remove a run's file and secrets; if that fails, the next agent does when it starts."""

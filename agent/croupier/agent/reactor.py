@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from signal import Signals
 from typing import Protocol, assert_never
 
 from croupier.agent.core import effects as fx
@@ -93,7 +94,7 @@ class Machine(Protocol):
             Unavailable: if that fails; the agent must end.
         """
 
-    def signal(self, key: Key, force: fx.Force) -> None:
+    def signal(self, key: Key, number: Signals) -> None:
         """Signal a task's processes; no effect if they have ended."""
 
     def forget_run(self, run: str) -> None:
@@ -265,8 +266,8 @@ class Reactor:
                 self._adoptions.append(effect)
             case fx.CancelLaunch(key):
                 self._cancel(key)
-            case fx.Signal(key, _, force):
-                self._machine.signal(key, force)
+            case fx.Signal(key, _, number):
+                self._machine.signal(key, number)
             case fx.ForgetRun(_, run):
                 self._machine.forget_run(run)
             case fx.Forget(key):

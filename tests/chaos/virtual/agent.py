@@ -7,10 +7,11 @@ few; deferred records are lost with the process.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from signal import SIGKILL, Signals
 from typing import Protocol
 
 from croupier.agent.core import events as ev
-from croupier.agent.core.effects import CheckHealth, Effect, Force, Spawn
+from croupier.agent.core.effects import CheckHealth, Effect, Spawn
 from croupier.agent.core.events import Event
 from croupier.agent.core.records import Place, Record, forgets, place_of
 from croupier.agent.core.recovery import incomplete, recovered
@@ -281,10 +282,10 @@ class AgentProcess(Process):
             return ev.Vanished(key, "its shim is gone")
         return ev.Exited(key, known.exit_code, known.signal)
 
-    def signal(self, key: Key, force: Force) -> None:
+    def signal(self, key: Key, number: Signals) -> None:
         for live in self.machine.live:
             if live.key == key:
-                self.machine.signal(live, force is Force.KILL)
+                self.machine.signal(live, number == SIGKILL)
 
     def forget_run(self, run: str) -> None:
         self.machine.dismiss(run)

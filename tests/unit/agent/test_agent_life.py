@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from signal import SIGKILL
 
 import pytest
 
@@ -10,7 +11,6 @@ from croupier.agent.core import events as ev
 from croupier.agent.core.effects import (
     Acknowledged,
     Checkpoint,
-    Force,
     Forget,
     SendRegister,
     SendUpdates,
@@ -103,7 +103,7 @@ class TestTheAgent:
     def test_once_removed_kills_all_tasks_and_then_registers_with_a_new_id(self) -> None:
         world = World().running()
         world.do(LaunchTask(F, task("t2"), DEFAULT_ROLE))
-        assert world.do(ev.Removed()) == [Signal(KEY, 7, Force.KILL)]
+        assert world.do(ev.Removed()) == [Signal(KEY, 7, SIGKILL)]
         assert not world.state.wants_process((F, TaskId("t2")))
         assert world.do(ev.Disconnected(1), ev.Connected(2)) == []
         assert world.do(ev.NotStarted((F, TaskId("t2")))) == [Forget((F, TaskId("t2")))]
@@ -118,7 +118,7 @@ class TestTheAgent:
         effects = world.do(ev.StopRequested())
         assert sent(effects) == [("KILLING", 3)]
         assert sent(world.do(ev.NotStarted((F, TaskId("t2"))))) == [("KILLED", 2)]
-        assert world.sleep(5) == [Signal(KEY, 7, Force.KILL)]
+        assert world.sleep(5) == [Signal(KEY, 7, SIGKILL)]
         assert sent(world.do(LaunchTask(F, task("t3"), DEFAULT_ROLE))) == [("DROPPED", 1)]
         world.do(ev.Exited(KEY, signal=9))
         assert world.status().reason is Reason.AGENT_STOPPED

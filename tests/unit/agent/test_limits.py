@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from signal import SIGKILL, SIGTERM
 
 import pytest
 
 from croupier.agent.core import events as ev
-from croupier.agent.core.effects import Checkpoint, Force, Signal
+from croupier.agent.core.effects import Checkpoint, Signal
 from croupier.agent.core.events import Ending, Exceeded
 from croupier.agent.core.records import KillRecord, Record
 from croupier.agent.core.recovery import recovered
@@ -20,8 +21,8 @@ from tests.harness.agent_core import KEY, TOTAL, F, T, World, kill, task
 USED = Usage(cpu_ms=10, memory_peak=5_000)
 DISK = Exceeded(Reason.DISK_LIMIT, "its sandbox took 12 MiB, its limit is 10 MiB")
 MEMORY = Exceeded(Reason.MEMORY_LIMIT, "it needed more memory than its limit of 8 MiB")
-TERM = Signal(KEY, 7, Force.TERMINATE)
-FORCE = Signal(KEY, 7, Force.KILL)
+TERM = Signal(KEY, 7, SIGTERM)
+FORCE = Signal(KEY, 7, SIGKILL)
 
 
 def limited(max_completion_ms: int = 60_000, grace_ms: int = 3000) -> World:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from signal import Signals
 
 from croupier.agent.core import effects as fx
 from croupier.agent.core import events as ev
@@ -101,7 +102,7 @@ class World:
     def adopt(self, key: Key, run: str) -> ev.Vanished:
         raise AssertionError
 
-    def signal(self, key: Key, force: fx.Force) -> None:
+    def signal(self, key: Key, number: Signals) -> None:
         """Nothing lives."""
 
     def forget_run(self, run: str) -> None:

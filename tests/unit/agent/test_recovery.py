@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from signal import SIGKILL, SIGTERM
 
 import pytest
 
@@ -12,7 +13,6 @@ from croupier.agent.core.effects import (
     Adopt,
     Checkpoint,
     Effect,
-    Force,
     Moved,
     Outdated,
     SendRegister,
@@ -141,7 +141,7 @@ class TestARecoveredTask:
     def test_with_a_kill_order_gets_sigterm_and_then_sigkill(self) -> None:
         killing = UpdateRecord(TaskStatus(F, T, A, TaskState.KILLING, sequence=3, pid=7))
         world = World(LAUNCHED, RUNNING, KILL, killing)
-        assert world.do(ev.Adopted(KEY, 7)) == [Signal(KEY, 7, Force.TERMINATE)]
+        assert world.do(ev.Adopted(KEY, 7)) == [Signal(KEY, 7, SIGTERM)]
         assert world.state.next_deadline() == 100.5
 
     def test_with_an_unreported_kill_order_is_reported_killing(self) -> None:
@@ -161,7 +161,7 @@ class TestARecoveredTask:
         world = World(LAUNCHED, RUNNING, VoidRecord(F, T))
         assert world.begun == [Adopt(KEY, "1-1")]
         assert world.do(ev.Connected(1)) == []
-        assert world.do(ev.Adopted(KEY, 7)) == [Signal(KEY, 7, Force.KILL)]
+        assert world.do(ev.Adopted(KEY, 7)) == [Signal(KEY, 7, SIGKILL)]
         effects = world.do(ev.Exited(KEY, signal=9))
         assert records(effects) == [ForgetTask(F, T)]
         assert effects[-1] == SendRegister(1)
@@ -258,7 +258,7 @@ class TestLostRecords:
         )
         world = World(LAUNCHED, RUNNING, UpdateRecord(killing), incomplete=True)
         effects = world.do(ev.Adopted(KEY, 7), ev.Exited(KEY, signal=15))
-        assert Signal(KEY, 7, Force.TERMINATE) in effects
+        assert Signal(KEY, 7, SIGTERM) in effects
         assert world.status().reason is Reason.KILLED_BY_OPERATOR
 
 

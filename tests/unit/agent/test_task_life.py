@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from signal import SIGKILL, SIGTERM
 
 import pytest
 
 from croupier.agent.core import events as ev
-from croupier.agent.core.effects import CancelLaunch, Force, Forget, Signal, Spawn
+from croupier.agent.core.effects import CancelLaunch, Forget, Signal, Spawn
 from croupier.model.agent_orders import AcknowledgeUpdate, LaunchTask
 from croupier.model.ids import DEFAULT_ROLE, AgentId, FrameworkId
 from croupier.model.isolation import Feature, Isolation, Limits
@@ -137,9 +138,9 @@ class TestAKill:
         world = World().running()
         effects = world.do(kill(grace_ms=2000))
         assert sent(effects) == [("KILLING", 3)]
-        assert effects[-1] == Signal(KEY, 7, Force.TERMINATE)
+        assert effects[-1] == Signal(KEY, 7, SIGTERM)
         assert world.sleep(1.99) == []
-        assert world.sleep(0.02) == [Signal(KEY, 7, Force.KILL)]
+        assert world.sleep(0.02) == [Signal(KEY, 7, SIGKILL)]
 
     def test_ends_in_killed_for_any_end_of_the_process(self) -> None:
         for exited in (ev.Exited(KEY, signal=15), ev.Exited(KEY, exit_code=0)):
@@ -152,14 +153,14 @@ class TestAKill:
     def test_without_a_grace_uses_the_grace_of_the_task(self) -> None:
         world = World().running(grace_ms=500)
         world.do(kill())
-        assert world.sleep(0.51) == [Signal(KEY, 7, Force.KILL)]
+        assert world.sleep(0.51) == [Signal(KEY, 7, SIGKILL)]
 
     def test_a_second_kill_may_shorten_the_grace_but_not_lengthen_it(self) -> None:
         world = World().running()
         world.do(kill(grace_ms=5000))
         assert world.do(kill(grace_ms=60_000)) == []
         assert world.do(kill(grace_ms=1000)) == []
-        assert world.sleep(1.01) == [Signal(KEY, 7, Force.KILL)]
+        assert world.sleep(1.01) == [Signal(KEY, 7, SIGKILL)]
         world.do(ev.Exited(KEY, signal=9))
         assert world.sleep(5) == []
 
@@ -176,14 +177,14 @@ class TestAKill:
         world.do(LaunchTask(F, task(), DEFAULT_ROLE), kill(grace_ms=2000))
         effects = world.do(ev.Started(KEY, 7))
         assert sent(effects) == [("RUNNING", 2), ("KILLING", 3)]
-        assert effects[-1] == Signal(KEY, 7, Force.TERMINATE)
-        assert world.sleep(2) == [Signal(KEY, 7, Force.KILL)]
+        assert effects[-1] == Signal(KEY, 7, SIGTERM)
+        assert world.sleep(2) == [Signal(KEY, 7, SIGKILL)]
 
     def test_is_forced_on_a_task_whose_start_is_never_reported(self) -> None:
         world = World()
         world.do(LaunchTask(F, task(), DEFAULT_ROLE), kill(grace_ms=2000))
         assert world.sleep(1.99) == []
-        assert world.sleep(0.02) == [Signal(KEY, 0, Force.KILL)]
+        assert world.sleep(0.02) == [Signal(KEY, 0, SIGKILL)]
 
     def test_of_an_unknown_task_is_answered_with_gone_until_acknowledged(self) -> None:
         world = World()

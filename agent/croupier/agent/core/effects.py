@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from signal import Signals
 
 from croupier.agent.core.records import Record
 from croupier.agent.core.tasks import Key
 from croupier.model.health import Problem
 from croupier.model.secrets import NO_SECRETS, SecretValues
 from croupier.model.task import TaskStatus
-
-
-class Force(Enum):
-    """The signal that ends the processes of a task."""
-
-    TERMINATE = "SIGTERM"
-    KILL = "SIGKILL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +159,7 @@ class Signal:
 
     key: Key
     pid: int
-    force: Force
+    number: Signals
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from signal import SIGKILL
 
 from croupier.agent.core import effects as fx
 from croupier.agent.core.events import MasterSeen, Now, Registered
@@ -119,6 +120,6 @@ def on_removed(state: AgentState) -> Iterator[fx.Effect]:
             state.voided[task.key] = task.phase
             yield fx.Checkpoint(VoidRecord(*task.key))
             if isinstance(task.phase, Running | Killing):
-                yield fx.Signal(task.key, task.phase.pid, fx.Force.KILL)
+                yield fx.Signal(task.key, task.phase.pid, SIGKILL)
             elif isinstance(task.phase, Starting) and task.info.isolation.image:
                 yield fx.CancelLaunch(task.key)

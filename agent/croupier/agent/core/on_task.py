@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from signal import SIGKILL, SIGTERM
 
 from croupier.agent.core import effects as fx
 from croupier.agent.core import events as ev
@@ -130,7 +131,7 @@ def on_started(
     void = state.voided.get(key)
     if void is not None:
         state.set_void(key, Running(void.run, pid))
-        yield fx.Signal(key, pid, fx.Force.KILL)
+        yield fx.Signal(key, pid, SIGKILL)
         return
     task = state.tasks[key]
     phase = task.phase
@@ -252,7 +253,7 @@ def begin_killing(
         cause = Cause(reason=order.reason, message=message or limit_text(task.info, order.reason))
         yield from change_state(state, task, killing, TaskState.KILLING, now, cause)
     _kill_within(state, task, order, now)
-    yield fx.Signal(task.key, running.pid, fx.Force.TERMINATE)
+    yield fx.Signal(task.key, running.pid, SIGTERM)
 
 
 def end_void(state: AgentState, key: Key, now: ev.Now) -> Iterator[fx.Effect]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from signal import SIGKILL
 from typing import assert_never
 
 from croupier.agent.core import effects as fx
@@ -53,7 +54,7 @@ def on_deadline_passed(state: AgentState, now: Now) -> Iterator[fx.Effect]:
         task = state.tasks[key]
         match due:
             case Due.KILL:
-                yield fx.Signal(key, task.pid, fx.Force.KILL)
+                yield fx.Signal(key, task.pid, SIGKILL)
             case Due.COMPLETION:
                 order = KillOrder(Reason.TIMED_OUT, task.info.grace_ms)
                 yield from kill_task(state, task, order, now)
