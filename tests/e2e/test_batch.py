@@ -347,7 +347,7 @@ async def test_failures_come_first_and_are_tried_again(world: World) -> None:
     world.job.write_text(world.job.read_text().replace("exit 3", "exit 0").replace("60", "0"))
     code, out, _ = await world.finished(world.batch("--resume", "--retry-failed"))
     assert code == 1
-    assert out.splitlines()[-1].startswith("8 of 9 done, 1 failed, in ")
+    assert out.splitlines()[-1].startswith("8 of 9 done, 1 failed, in "), out
     assert len(world.events("end")) == 1, "cleanup did not run again"
 
 

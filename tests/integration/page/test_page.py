@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from croupier.net.transport import free_addresses
 from tests.integration.page.cluster import HOSTILE, Cluster
@@ -321,7 +321,8 @@ def test_events_are_filtered_by_kind(visitor: Visitor, api: FakeApi) -> None:
     rows = visitor.one(".events li")
     assert rows.count() == 24
     visitor.page.get_by_label("Kind of events").select_option("problem")
-    visitor.page.wait_for_function("document.querySelectorAll('.events li').length === 12")
+    # Not `wait_for_function`: the page's policy forbids to evaluate text once more.
+    expect(rows).to_have_count(12)
     api.happen("task-running")
     api.happen("task-lost")
     visitor.sees("task lost: number 26")
