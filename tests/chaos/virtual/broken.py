@@ -12,7 +12,6 @@ from croupier.agent.core.effects import Forget, ReturnTasks, Spawn
 from croupier.agent.core.events import Exited, Now, Vanished
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Due, PendingUpdates
-from croupier.agent.reactor import Reactor
 from croupier.master.allocator.eligibility import Eligibility, Fit, Rejection
 from croupier.master.allocator.node import Leaf
 from croupier.master.core import (
@@ -58,8 +57,8 @@ def launches_again(state: AgentState, order: LaunchTask, now: Now, **more: Any) 
     yield from _ON_LAUNCH(state, order, now, **more)
 
 
-def spawns_always(self: Reactor, spawn: Spawn) -> None:
-    self._machine.launch(self.state, spawn)
+def wants_each_process(self: AgentState, key: Any) -> bool:
+    return True
 
 
 def adopts_nothing(self: AgentProcess, key: Any, run: str) -> Vanished:

@@ -15,7 +15,6 @@ from croupier.agent.core import on_session, recovery
 from croupier.agent.core import on_task as agent_on_task
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import PendingUpdates
-from croupier.agent.reactor import Reactor
 from croupier.master.allocator.eligibility import Eligibility
 from croupier.master.core import (
     on_agent,
@@ -228,7 +227,7 @@ MUTANTS = {
         "a known task is launched again",
         (
             (agent_on_task, "on_launch", broken.launches_again),
-            (Reactor, "_launch", broken.spawns_always),
+            (AgentState, "wants_process", broken.wants_each_process),
         ),
     ),
     "agent: adopts nothing": Mutant(
