@@ -92,11 +92,7 @@ def row(result: dict[str, float]) -> str:
 
 def measure(scenario: str, agents: int, frameworks: int) -> dict[str, object]:
     """Run one scenario five times."""
-    result: dict[str, object] = {
-        "scenario": scenario,
-        "agents": agents,
-        "frameworks": frameworks,
-    }
+    result: dict[str, object] = {"scenario": scenario, "agents": agents, "frameworks": frameworks}
     if scenario == "declined":
         runs, more = declined(agents, frameworks)
         result |= more

@@ -74,10 +74,7 @@ async def measure(readers: int, agents: int, seconds: float) -> None:
     """Print the figures without readers, and with them."""
     # Its agents send nothing, and must not become suspected meanwhile.
     quiet = {"heartbeat": 300.0, "agent_timeout": 3600.0}
-    async with (
-        running_master(**quiet) as master,
-        RawFramework(master.address) as framework,
-    ):
+    async with running_master(**quiet) as master, RawFramework(master.address) as framework:
         subscribed = await framework.subscribe(suppressed_roles=["*"])
         total = Resources.parse("cpus:16;mem:64GB")
         for number in range(agents):

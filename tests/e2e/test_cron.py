@@ -147,9 +147,7 @@ async def removed(cluster: Cluster, directory: Path) -> None:
         await files.grown_by(2)
 
 
-async def test_a_schedule_that_never_fires_is_an_error_before_anything_runs(
-    tmp_path: Path,
-) -> None:
+async def test_a_schedule_that_never_fires_is_an_error_before_anything_runs(tmp_path: Path) -> None:
     files = Files(tmp_path, FILE.replace("@every 1s", "0 0 30 2 *"))
     result = await croupier("cron", *files.words, CROUPIER_MASTER="127.0.0.1:1")
     assert result.code == 2

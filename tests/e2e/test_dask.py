@@ -184,9 +184,7 @@ async def test_the_example_of_the_docs(tmp_path: Path) -> None:
         await eventually(is_gone, 15, "the framework is removed")
 
 
-async def test_work_goes_on_when_workers_the_master_and_an_agent_are_killed(
-    tmp_path: Path,
-) -> None:
+async def test_work_goes_on_when_workers_the_master_and_an_agent_are_killed(tmp_path: Path) -> None:
     """And the workers end when the client is killed."""
     name = f"survivor-{os.getpid()}"
     gates = [tmp_path / "first", tmp_path / "second"]

@@ -117,5 +117,5 @@ def _command(rng: random.Random) -> Message:
 
 
 HARMLESS: Final[dict[str, Callable[[random.Random], Message]]] = {
-    task_pb2.Command.DESCRIPTOR.full_name: _command,
+    task_pb2.Command.DESCRIPTOR.full_name: _command
 }

@@ -52,10 +52,7 @@ class Boxes:
         user = user or self.user
         launch = launch_of(name, *argv, user=user, options=options, environment=PATH)
         info = replace(
-            launch.info,
-            isolation=isolation,
-            limits=limits,
-            resources=Resources.parse(resources),
+            launch.info, isolation=isolation, limits=limits, resources=Resources.parse(resources)
         )
         runner = self.runner
         with runner.sandboxes.create(key(name), user, again=True) as sandbox:

@@ -27,9 +27,7 @@ def chromium() -> Iterator[Browser]:
     arguments = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as scratch:
         browser = playwright.chromium.launch(
-            executable_path=str(path),
-            args=arguments,
-            env={**os.environ, **fonts(Path(scratch))},
+            executable_path=str(path), args=arguments, env={**os.environ, **fonts(Path(scratch))}
         )
         try:
             yield browser

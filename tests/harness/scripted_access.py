@@ -36,10 +36,7 @@ class ScriptedAccess(AccessServiceServicer):
     def __init__(self) -> None:
         self.error: CroupierError | None = None
         self.caller = pb.WhoAmIResponse(
-            principal="client/alice",
-            groups=["operator"],
-            credential="token",
-            is_auth_on=True,
+            principal="client/alice", groups=["operator"], credential="token", is_auth_on=True
         )
         self.check = pb.CheckAccessResponse()
         self.created: list[pb.CreateTokenRequest] = []

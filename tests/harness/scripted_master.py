@@ -19,10 +19,7 @@ from croupier.net.errors import error_to_wire
 from croupier.net.transport import bind, make_server
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import framework_pb2, task_pb2
-from croupier.v1.agent_pb2_grpc import (
-    AgentServiceServicer,
-    add_AgentServiceServicer_to_server,
-)
+from croupier.v1.agent_pb2_grpc import AgentServiceServicer, add_AgentServiceServicer_to_server
 from croupier.wire.task import task_to_wire
 from tests.harness.eventually import eventually
 

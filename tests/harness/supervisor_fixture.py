@@ -53,11 +53,7 @@ class TaskRunner:
     """Starts tasks under a shim; the run of a task has the name of the task."""
 
     def __init__(
-        self,
-        work: Path,
-        shim: Shim,
-        runs: Path | None = None,
-        isolation: Layers = NO_ISOLATION,
+        self, work: Path, shim: Shim, runs: Path | None = None, isolation: Layers = NO_ISOLATION
     ) -> None:
         self.isolation = isolation
         self.work, self.shim, self.runs = work, shim, runs or work / "runs"
@@ -66,12 +62,7 @@ class TaskRunner:
         self.reports: list[RunEvent] = []
         self.failed: list[str] = []
         self.supervisor = Supervisor(
-            self.runs,
-            self.sandboxes,
-            shim,
-            self.reports.append,
-            self.failed.append,
-            isolation,
+            self.runs, self.sandboxes, shim, self.reports.append, self.failed.append, isolation
         )
 
     def spawn(

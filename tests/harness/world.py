@@ -23,14 +23,7 @@ from croupier.master.core.events import (
     Subscribe,
     TimePassed,
 )
-from croupier.master.core.messages import (
-    Offered,
-    Placed,
-    Subscribed,
-    ToAgent,
-    ToFramework,
-    Updated,
-)
+from croupier.master.core.messages import Offered, Placed, Subscribed, ToAgent, ToFramework, Updated
 from croupier.master.core.records import (
     ForgetTask,
     MasterRecord,

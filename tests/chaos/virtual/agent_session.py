@@ -168,11 +168,7 @@ class AgentSession:
     def send_register(self, session: int, state: AgentState) -> None:
         listed = tuple(
             AgentTask(
-                task.framework_id,
-                task.info,
-                task.status,
-                tuple(task.updates.waiting),
-                task.role,
+                task.framework_id, task.info, task.status, tuple(task.updates.waiting), task.role
             )
             for task in state.tasks.values()
         )

@@ -14,11 +14,7 @@ from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Due, PendingUpdates
 from croupier.master.allocator.eligibility import Eligibility, Fit, Rejection
 from croupier.master.allocator.node import Leaf
-from croupier.master.core import (
-    on_sync,
-    on_task,
-    state_recovery,
-)
+from croupier.master.core import on_sync, on_task, state_recovery
 from croupier.master.core.effects import Effect, Step
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.records import ForgetTask, Record, Registry, TaskRecord

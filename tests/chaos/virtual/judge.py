@@ -259,11 +259,7 @@ class Judge:
     # Agents.
 
     def on_agent_step(
-        self,
-        agent: AgentProcess,
-        epoch: int | None,
-        event: AgentEvent,
-        effects: list[fx.Effect],
+        self, agent: AgentProcess, epoch: int | None, event: AgentEvent, effects: list[fx.Effect]
     ) -> None:
         old = epoch is not None and epoch < self.obeyed.get(agent.name, 0)
         must(not old, f"{agent.name} obeys epoch {epoch}: {event}")

@@ -65,8 +65,7 @@ def _one(target: Any, name: str, replacement: Any) -> tuple[tuple[Any, str, Any]
 
 MUTANTS = {
     "store: no fsync": Mutant(
-        "a crash loses the last commit of the registry",
-        _one(SharedRegistry, "forgets_last", True),
+        "a crash loses the last commit of the registry", _one(SharedRegistry, "forgets_last", True)
     ),
     "store: no fence": Mutant(
         "the registry accepts commits of deposed leaders",
@@ -79,8 +78,7 @@ MUTANTS = {
         ("old_store",),
     ),
     "store: forgets nothing": Mutant(
-        "records of ended tasks stay for ever",
-        _one(Registry, "apply", broken.forgets_nothing),
+        "records of ended tasks stay for ever", _one(Registry, "apply", broken.forgets_nothing)
     ),
     "master: performs before durable": Mutant(
         "a batch is performed before its records are committed",
@@ -98,10 +96,7 @@ MUTANTS = {
         "a framework's filters hold back the tasks that it submits",
         _one(Eligibility, "_check_shape", broken.filters_submitted),
     ),
-    "master: an id twice": Mutant(
-        "ids are reused",
-        _one(State, "next_id", broken.same_id),
-    ),
+    "master: an id twice": Mutant("ids are reused", _one(State, "next_id", broken.same_id)),
     "master: frees twice": Mutant(
         "the resources of an ended task are released twice",
         _one(State, "release_task", broken.releases_twice),
@@ -207,8 +202,7 @@ MUTANTS = {
         ("reboot",),
     ),
     "agent: no fsync": Mutant(
-        "a crash loses the last records that were synced",
-        _one(AgentProcess, "forgets_last", True),
+        "a crash loses the last records that were synced", _one(AgentProcess, "forgets_last", True)
     ),
     "agent: acts before durable": Mutant(
         "effects are performed before their records are synced",

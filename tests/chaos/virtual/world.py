@@ -74,12 +74,7 @@ class World:
             MasterProcess(name, *common, self.settings, ttl_s, self.judge) for name in names
         ]
         self.machines = [
-            Machine(
-                f"agent-{n}",
-                self.clock,
-                variety.total(random),
-                self.judge,
-            )
+            Machine(f"agent-{n}", self.clock, variety.total(random), self.judge)
             for n in range(1, random.choice((1, 2, 2, 3)) + 1)
         ]
         self.agents = [

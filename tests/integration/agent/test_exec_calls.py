@@ -209,11 +209,7 @@ async def test_a_master_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize(
     "wrong",
-    [
-        {},
-        {"start": exec_pb2.ExecStart()},
-        {"window": exec_pb2.WindowSize(rows=70_000, columns=1)},
-    ],
+    [{}, {"start": exec_pb2.ExecStart()}, {"window": exec_pb2.WindowSize(rows=70_000, columns=1)}],
 )
 async def test_a_master_that_breaks_the_rules_ends_the_command(wrong: dict[str, Any]) -> None:
     scene = Scene()

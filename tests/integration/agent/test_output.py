@@ -227,11 +227,7 @@ async def test_a_slow_reader_yields_to_a_new_one(
     ],
 )
 async def test_missing_and_forbidden_paths_are_refused(
-    serving: Serving,
-    master: ScriptedMaster,
-    client: aiohttp.ClientSession,
-    path: str,
-    status: int,
+    serving: Serving, master: ScriptedMaster, client: aiohttp.ClientSession, path: str, status: int
 ) -> None:
     master.launch(program("t1", "true"))
     await master.state("t1", FINISHED)
@@ -244,10 +240,7 @@ async def test_links_in_place_of_output_are_not_served(
     (secret := tmp_path / "secret").write_text("secret")
     wait = "until [ -e stdout ] && [ -e stderr ]; do sleep 0.01; done"
     master.launch(
-        shell(
-            "t1",
-            f"{wait}; rm stdout stderr; ln -s {secret} stdout; ln {secret} stderr",
-        ),
+        shell("t1", f"{wait}; rm stdout stderr; ln -s {secret} stdout; ln {secret} stderr"),
         shell("t2", f"{wait}; rm stdout; mkfifo stdout"),
     )
     await master.state("t1", FINISHED)

@@ -11,13 +11,7 @@ from grpc import StatusCode
 from structlog.testing import capture_logs
 
 from croupier.agent import link
-from croupier.model.errors import (
-    Conflict,
-    FailedOver,
-    InvalidRequest,
-    ProtocolViolation,
-    Removed,
-)
+from croupier.model.errors import Conflict, FailedOver, InvalidRequest, ProtocolViolation, Removed
 from croupier.model.store_position import MAX_EPOCH
 from croupier.model.task import Reason, TaskState
 from tests.harness.eventually import eventually
@@ -127,13 +121,10 @@ async def test_the_agent_reconnects_after_most_errors(
 
 
 @pytest.mark.parametrize(
-    "status",
-    [StatusCode.FAILED_PRECONDITION, StatusCode.ABORTED, StatusCode.INVALID_ARGUMENT],
+    "status", [StatusCode.FAILED_PRECONDITION, StatusCode.ABORTED, StatusCode.INVALID_ARGUMENT]
 )
 async def test_a_status_without_an_error_message_is_a_lost_master(
-    serving: Serving,
-    master: ScriptedMaster,
-    status: StatusCode,
+    serving: Serving, master: ScriptedMaster, status: StatusCode
 ) -> None:
     """Only an ERROR in the stream is certainly the master's; a status may come from a proxy."""
     await master.agent()

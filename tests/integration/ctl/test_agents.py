@@ -59,9 +59,7 @@ def asked(operator: ScriptedOperator, kind: type) -> list[object]:
     return [request for request in operator.asked if isinstance(request, kind)]
 
 
-async def test_a_drain_prints_the_tasks_left_and_its_blockers(
-    operator: ScriptedOperator,
-) -> None:
+async def test_a_drain_prints_the_tasks_left_and_its_blockers(operator: ScriptedOperator) -> None:
     master = ("--master", operator.address)
     for words in (["drain"], ["agent", "drain"]):
         done = await croupier(*words, "h1", "--grace", "1m30s", *master)

@@ -131,9 +131,7 @@ async def test_the_agent_of_a_forgotten_task_is_named_by_its_hostname(
     assert operator.asked[-1].agent_id == "m-A1"
 
 
-async def test_a_removed_framework_may_be_torn_down_again(
-    operator: ScriptedOperator,
-) -> None:
+async def test_a_removed_framework_may_be_torn_down_again(operator: ScriptedOperator) -> None:
     operator.answers[pb.ListFrameworksRequest] = pb.ListFrameworksResponse()
     operator.answers[pb.TeardownFrameworkRequest] = pb.TeardownFrameworkResponse()
     words = ("framework", "teardown", "m-F1", "--master", operator.address)

@@ -79,11 +79,7 @@ async def test_filters_of_tasks(operator: ScriptedOperator) -> None:
     done = await croupier("tasks", "--master", operator.address, *flags.split())
     assert (done.code, done.out) == (0, "no tasks pass these filters\n")
     assert operator.asked[-1] == pb.ListTasksRequest(
-        states=[
-            task_pb2.TASK_RUNNING,
-            task_pb2.TASK_QUEUED,
-            task_pb2.TASK_LOST,
-        ],
+        states=[task_pb2.TASK_RUNNING, task_pb2.TASK_QUEUED, task_pb2.TASK_LOST],
         role="ads",
         agent="h",
         min_age_ms=600_000,

@@ -17,9 +17,7 @@ from tests.harness.operators import ScriptedOperator, serving
 
 def role(name: str, settings: RoleSettings | None = None, entitled: int = 0) -> pb.RoleView:
     return pb.RoleView(
-        role=name,
-        settings=settings_to_wire(settings or RoleSettings()),
-        entitlement_ppm=entitled,
+        role=name, settings=settings_to_wire(settings or RoleSettings()), entitlement_ppm=entitled
     )
 
 
@@ -87,10 +85,7 @@ async def test_a_weight_is_set(operator: ScriptedOperator) -> None:
     assert (request.dry_run, request.force) == (True, False)
     (change,) = request.changes
     assert settings_from_wire(change.settings) == RoleSettings(2000, {"gpus": 500})
-    assert list(change.parts) == [
-        pb.RoleChange.PART_WEIGHT,
-        pb.RoleChange.PART_RESOURCE_WEIGHTS,
-    ]
+    assert list(change.parts) == [pb.RoleChange.PART_WEIGHT, pb.RoleChange.PART_RESOURCE_WEIGHTS]
 
 
 async def test_a_dry_run_is_marked_as_one(operator: ScriptedOperator) -> None:

@@ -249,10 +249,7 @@ async def test_no_command_prints_control_characters(
 
 
 async def test_messages_of_a_run_are_escaped() -> None:
-    async with (
-        Master() as master,
-        started("run", "--master", master.address, "--", "true") as run,
-    ):
+    async with Master() as master, started("run", "--master", master.address, "--", "true") as run:
         await master.subscribed()
         master.offer("cpus:1;mem:1GB", http_address="127.0.0.1:9")
         await master.update("true-9b5d", TaskState.LOST, message=EVIL)

@@ -187,9 +187,7 @@ def task(number: int) -> Record:
     return TaskRecord(FrameworkId("f"), info, AgentId("a"), Role("*"))
 
 
-async def test_a_commit_of_many_transactions_counts_as_one(
-    masters: Masters,
-) -> None:
+async def test_a_commit_of_many_transactions_counts_as_one(masters: Masters) -> None:
     election, store = await masters.leading()
     before = store.commits
     await store.commit([task(1)])
@@ -222,9 +220,7 @@ async def test_no_altered_value_is_accepted_as_a_record(masters: Masters) -> Non
         await election.resign()
 
 
-async def test_the_keys_of_an_old_store_are_read_completely_and_extended(
-    masters: Masters,
-) -> None:
+async def test_the_keys_of_an_old_store_are_read_completely_and_extended(masters: Masters) -> None:
     # Checksums cover the keys, so the prefix must equal that of the file.
     masters.prefix = PREFIX
     start = f"/{PREFIX}/".encode()

@@ -260,9 +260,7 @@ async def test_the_master_waits_while_etcd_is_full(tmp_path: Path) -> None:
             assert AgentId("A") in (await again.load()).agents
 
 
-async def test_a_thawed_leader_knows_at_once_that_its_lease_is_over(
-    three: Masters,
-) -> None:
+async def test_a_thawed_leader_knows_at_once_that_its_lease_is_over(three: Masters) -> None:
     """A master was frozen for longer than its lease, and no timer has fired yet."""
 
     class Late:

@@ -39,11 +39,7 @@ ROOT = {
     "leave-group", "limit-of-group", "write-etc", "passwords", "core-pattern", "kernel-settings",
     "raw-disk", "sysrq",
 }  # fmt: skip
-OPEN = {
-    "own": SHARED,
-    "account": SHARED | ACCOUNT,
-    "root": SHARED | ACCOUNT | ROOT,
-}
+OPEN = {"own": SHARED, "account": SHARED | ACCOUNT, "root": SHARED | ACCOUNT | ROOT}
 # These escape only where the machine has what they try.
 PERHAPS = {"leave-group", "limit-of-group", "core-pattern", "kernel-settings", "raw-disk", "sysrq"}
 # What a kernel or a container may lack, or no root needs.
@@ -121,8 +117,7 @@ async def test_each_level_holds_what_its_table_says(
 
 
 @pytest.mark.parametrize(
-    ("level", "user"),
-    [("cgroup", USERS[0]), ("namespaces", USERS[-1]), ("container", USERS[-1])],
+    ("level", "user"), [("cgroup", USERS[0]), ("namespaces", USERS[-1]), ("container", USERS[-1])]
 )
 async def test_a_command_beside_a_task_escapes_no_more_than_the_task(
     programs: tuple[Shim, Path],

@@ -47,10 +47,7 @@ Check = Callable[[ExecLevel], Awaitable[None]]
 
 @pytest.fixture(params=LEVELS)
 async def level(
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    shim: Shim,
-    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest, tmp_path: Path, shim: Shim, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[ExecLevel]:
     if request.param == "namespaces":
         monkeypatch.setenv("PATH", str(program("bwrap").parent), prepend=os.pathsep)
@@ -136,9 +133,7 @@ async def variables_of_the_task_are_found(level: ExecLevel) -> None:
     assert task_execs._variables(running.pid, ["NAME", "NO_SUCH"]) == {"NAME": "a b"}
 
 
-async def programs_of_the_task_are_found(
-    level: ExecLevel,
-) -> None:
+async def programs_of_the_task_are_found(level: ExecLevel) -> None:
     end, _, _ = await level.execs.run(level.task, "no-such-program")
     assert end.exit_code == 127
     denied = level.runner.home(level.task) / "denied"

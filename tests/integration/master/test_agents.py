@@ -232,9 +232,7 @@ async def launched(framework: RawFramework, agent: RawAgent) -> None:
     assert not verdict.HasField("error")
 
 
-async def test_drain_reports_progress_and_survives_a_master_restart(
-    tmp_path: Path,
-) -> None:
+async def test_drain_reports_progress_and_survives_a_master_restart(tmp_path: Path) -> None:
     kept: dict[str, Any] = {"store": StoreChoice(tmp_path / "master.db")}
     async with (
         running_master(**kept) as master,

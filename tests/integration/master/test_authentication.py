@@ -273,10 +273,7 @@ async def test_an_impostor_of_an_agent_is_refused_and_the_agent_stays(
         RawAgent(address) as stranger,
     ):
         await agent.register(agent_id="a1")
-        newest: dict[str, Any] = {
-            "master_epoch": 2**64 - 1,
-            "cluster": agent.heard.cluster,
-        }
+        newest: dict[str, Any] = {"master_epoch": 2**64 - 1, "cluster": agent.heard.cluster}
         claims: list[tuple[RawAgent, dict[str, Any]]] = [
             (impostor, {}),
             (deposer, newest),

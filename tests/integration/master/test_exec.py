@@ -221,10 +221,7 @@ async def test_an_id_is_valid_once(scene: Scene) -> None:
     assert (await agent.next()).HasField("start")
     for wrong in (exec_id, "", exec_id[:-1], "x" * 100_000):
         code, text = await (await scene.called_back(exec_id=wrong)).ended()
-        assert (code, text) == (
-            _STATUS.NOT_FOUND,
-            "no command waits for this agent under this id",
-        )
+        assert (code, text) == (_STATUS.NOT_FOUND, "no command waits for this agent under this id")
     await agent.send(started=exec_pb2.ExecStarted())
     assert (await caller.next()).HasField("started")
 

@@ -143,10 +143,7 @@ async def test_a_withdrawn_permission_or_credential_ends_a_command(tmp_path: Pat
         rules = {name: rule for name, rule in access.rules.items() if name != "r1"}
         secured.state.set_access(type(access)(access.is_on, access.groups, rules))
         code, text = await caller.ended()
-        assert (code, text) == (
-            _STATUS.PERMISSION_DENIED,
-            "client/debugger may not exec role:ads",
-        )
+        assert (code, text) == (_STATUS.PERMISSION_DENIED, "client/debugger may not exec role:ads")
         assert (await agent.ended())[0] is _STATUS.OK
         secured.state.set_access(access)
         caller, agent = await scene.begun(bearing(token), host)

@@ -87,16 +87,7 @@ def _subscribe(number: int) -> Event:
     session, role = SessionId(FRAMEWORK_SESSION + number), Role(ROLES[number % len(ROLES)])
     demand = Demand(Resources.parse("cpus:4;mem:8GB"), 0 if number % 4 else 8)
     name = f"{role.replace('/', '-')}-{number}"
-    return Subscribe(
-        session,
-        FrameworkId(""),
-        name,
-        (role,),
-        "client",
-        3600.0,
-        60.0,
-        (demand,),
-    )
+    return Subscribe(session, FrameworkId(""), name, (role,), "client", 3600.0, 60.0, (demand,))
 
 
 def _submit(number: int, tasks: int) -> Event:

@@ -85,11 +85,7 @@ async def test_accept_launches_tasks_on_several_offers_of_an_agent(
         task("t3"),
     ]
     verdicts = await framework.accept(offers, tasks, refuse_s=1.5)
-    assert [(v.task_id, v.ok) for v in verdicts] == [
-        ("t1", True),
-        ("t2", True),
-        ("t3", False),
-    ]
+    assert [(v.task_id, v.ok) for v in verdicts] == [("t1", True), ("t2", True), ("t3", False)]
     assert isinstance(verdicts[2].error, InvalidRequest)
     call = await master.next_call("accept")
     assert call.offer_ids == ("fake-1-O1", "fake-1-O2")

@@ -22,10 +22,7 @@ def check(master: FakeMaster) -> None:
 
 async def test_a_gap_between_call_numbers_is_accepted() -> None:
     subscribe = pb.Subscribe(client_id="c", framework=pb.FrameworkInfo(name="f", roles=["r"]))
-    async with (
-        FakeMaster() as master,
-        grpc.aio.insecure_channel(master.address) as channel,
-    ):
+    async with FakeMaster() as master, grpc.aio.insecure_channel(master.address) as channel:
         stream = FrameworkServiceStub(channel).Connect()
         calls = [pb.Call(subscribe=subscribe)]
         calls += [pb.Call(seq=seq, revive=pb.Revive()) for seq in (1, 5)]

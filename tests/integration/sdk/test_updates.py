@@ -139,8 +139,4 @@ async def test_a_lost_agent_is_reported_with_its_tasks(
     await eventually(lambda: framework.states == [("t1", "UNREACHABLE")])
     assert framework.rescinded == [offer.id]
     [failure] = framework.failures
-    assert (failure.agent_id, failure.hostname, failure.message) == (
-        "a1",
-        "h1",
-        "cable cut",
-    )
+    assert (failure.agent_id, failure.hostname, failure.message) == ("a1", "h1", "cable cut")

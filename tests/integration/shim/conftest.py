@@ -35,13 +35,7 @@ def killed_supervisor(tmp_path: Path) -> Iterator[KilledSupervisor]:
     processes: list[subprocess.Popen[bytes]] = []
 
     def start_and_kill(count: int, line: str) -> None:
-        words = [
-            "-m",
-            "tests.harness.supervisor_process",
-            str(tmp_path),
-            str(count),
-            line,
-        ]
+        words = ["-m", "tests.harness.supervisor_process", str(tmp_path), str(count), line]
         process = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE)
         processes.append(process)
         assert process.stdout is not None

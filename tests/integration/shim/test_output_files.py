@@ -197,9 +197,7 @@ async def is_silent(runner: TaskRunner, name: str, line: str) -> bool:
     return runner.home(f"{name}-next").stat().st_ino == inode
 
 
-async def test_the_next_task_gets_the_sandbox_of_one_that_wrote_nothing(
-    runner: TaskRunner,
-) -> None:
+async def test_the_next_task_gets_the_sandbox_of_one_that_wrote_nothing(runner: TaskRunner) -> None:
     # On a busy machine, one may run for longer than 5 ms.
     assert any([await is_silent(runner, f"t{number}", "exit 3") for number in range(10)])
     assert await run(runner, "last", "echo out") == {"stdout": "out\n"}

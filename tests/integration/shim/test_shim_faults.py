@@ -201,12 +201,7 @@ def _read(path: Path) -> bytes:
 
 
 TASKS = 80
-LINES = (
-    "exit 3",
-    "setsid sleep 61 & sleep 0.01",
-    "(setsid sleep 62 &); sleep 60",
-    "sleep 60",
-)
+LINES = ("exit 3", "setsid sleep 61 & sleep 0.01", "(setsid sleep 62 &); sleep 60", "sleep 60")
 
 
 def marked(runs: Path) -> list[str]:

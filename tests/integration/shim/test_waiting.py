@@ -31,11 +31,7 @@ async def test_a_shim_starts_the_next_task(runner: TaskRunner) -> None:
     shims = await one_after_the_other(runner, "exit 1", "exit 2", "kill -9 $$")
     assert len(set(shims)) == 1
     ends = [await runner.ended(f"s{number}") for number in range(3)]
-    assert ends == [
-        Exited(key("s0"), 1),
-        Exited(key("s1"), 2),
-        Exited(key("s2"), signal=SIGKILL),
-    ]
+    assert ends == [Exited(key("s0"), 1), Exited(key("s1"), 2), Exited(key("s2"), signal=SIGKILL)]
 
 
 async def test_a_failed_start_keeps_the_shim(runner: TaskRunner) -> None:

@@ -195,9 +195,7 @@ def test_health_report_before_register_is_refused() -> None:
     assert isinstance(scene.closed[scene.session], ProtocolViolation)
 
 
-def test_flapping_health_does_not_fill_the_log(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_flapping_health_does_not_fill_the_log(capsys: pytest.CaptureFixture[str]) -> None:
     metrics = Metrics(CollectorRegistry())
     for _ in range(500):
         metrics.happened(AgentUnhealthy(AgentId("A1"), "host", "disk: it is full"))

@@ -12,13 +12,7 @@ from typing import cast
 import pytest
 from structlog.testing import capture_logs
 
-from croupier.master.access.audit import (
-    VERSION,
-    Audit,
-    AuditFile,
-    AuditOutcome,
-    line_fields,
-)
+from croupier.master.access.audit import VERSION, Audit, AuditFile, AuditOutcome, line_fields
 from croupier.master.access.caller import Call, Caller, CredentialKind
 from croupier.model.errors import Unavailable
 from croupier.model.principal import Principal, PrincipalName

@@ -13,11 +13,7 @@ from croupier.master.access.caller import Caller, CredentialKind
 from croupier.master.core.access_records import TokenId, TokenKind, TokenRecord
 from croupier.master.core.state import State
 from croupier.master.core.tokens import Tokens
-from croupier.master.services.authentication import (
-    AuthenticationFailed,
-    Authenticator,
-    Presented,
-)
+from croupier.master.services.authentication import AuthenticationFailed, Authenticator, Presented
 from croupier.model.access import AccessPolicy
 from croupier.model.errors import Unauthenticated, Unavailable
 from croupier.model.principal import Principal, PrincipalName

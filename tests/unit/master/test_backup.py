@@ -224,9 +224,7 @@ def test_an_old_copy_is_refused_or_begins_a_new_generation(
     assert content.position == replace(lineage.position(), proof="")
 
 
-def test_an_old_copy_gives_up_epochs_that_agents_may_have_seen(
-    tmp_path: Path,
-) -> None:
+def test_an_old_copy_gives_up_epochs_that_agents_may_have_seen(tmp_path: Path) -> None:
     content = restored(made(tmp_path), [], NAMES, accepts_old=True)
     assert content.position.epoch == 2 + UNSEEN_EPOCHS + 1
     assert content.position.generation == 1

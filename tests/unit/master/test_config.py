@@ -51,10 +51,7 @@ MUTUAL = (*TLS, "--tls-ca", "/ca")
         (["--store", "etcd://127.0.0.1", "--etcd-cert", "/dev/null"], "needs its key"),
         (["--store", "etcd://127.0.0.1", "--etcd-user", "u"], "password file"),
         (["--store", "etcd://127.0.0.1", "--advertise", "here:0"], "--advertise"),
-        (
-            ["--store", "etcd://127.0.0.1", "--insecure", "--listen", "0.0.0.0:5050"],
-            "--advertise",
-        ),
+        (["--store", "etcd://127.0.0.1", "--insecure", "--listen", "0.0.0.0:5050"], "--advertise"),
         (["--etcd-user", "u"], "--etcd-user is for --store etcd://"),
         (["--advertise", "h:1"], "--advertise is for --store etcd://"),
         (["--tls-cert", "/c"], "--tls-cert needs --tls-key"),

@@ -68,9 +68,7 @@ def agent_with_task_of(world: World, framework_id: FrameworkId) -> SessionId:
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_removal_of_an_unrecorded_framework_removes_no_other(
-    restarted: bool,
-) -> None:
+def test_removal_of_an_unrecorded_framework_removes_no_other(restarted: bool) -> None:
     world = old_store()
     remove(world, REMOVED)
     if restarted:

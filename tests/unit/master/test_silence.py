@@ -110,9 +110,7 @@ def test_unacknowledged_end_survives_its_agent() -> None:
 
 
 @pytest.mark.parametrize("away", [False, True])
-def test_next_master_resends_unreachable(
-    away: bool,
-) -> None:
+def test_next_master_resends_unreachable(away: bool) -> None:
     scene = Scene()
     scene.launch()
     if away:
@@ -128,9 +126,7 @@ def test_next_master_resends_unreachable(
 
 
 @pytest.mark.parametrize("terms", [0, 1, 2])
-def test_next_master_resends_status_of_a_returned_agent(
-    terms: int,
-) -> None:
+def test_next_master_resends_status_of_a_returned_agent(terms: int) -> None:
     scene = Scene()
     scene.launch()
     scene.report(scene.host, scene.owner, "t1", TaskState.STARTING, 1)

@@ -125,9 +125,7 @@ async def test_no_expiry_after_a_sigstop_in_or_after_the_grace_period(
     assert not stepped.closed
 
 
-async def test_whole_backlog_is_decided_before_expiry(
-    stepped: Stepped,
-) -> None:
+async def test_whole_backlog_is_decided_before_expiry(stepped: Stepped) -> None:
     """The backlog takes longer to decide than the grace period."""
     number = 3 * BATCH
     for session in range(2, number + 1):
