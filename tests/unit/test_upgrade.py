@@ -16,9 +16,9 @@ from croupier.master.core import calls
 from croupier.master.core.events import FrameworkCalled
 from croupier.master.core.records import MasterRecord
 from croupier.master.eventlog.lines import LogEntry
-from croupier.master.store.sqlite import SqliteStore
 from croupier.sim.replay.reader import Reader
 from tests.harness.replayed import look
+from tests.harness.sqlite_stores import commit, read
 from tests.upgrade.build import OLD, extract_old_build
 from tests.upgrade.dump import difference, plain
 
@@ -33,17 +33,12 @@ def plain_records(records: list[Record]) -> list[dict[str, Any]]:
 async def test_an_old_sqlite_store_is_read_completely_and_extended(tmp_path: Path) -> None:
     path = Path(shutil.copy2(OLD / "master.db", tmp_path))
     old = json.loads((OLD / "registry.json").read_text())
-    store = SqliteStore(path)
-    registry = await store.load()
+    registry = await read(path)
     assert difference(old, plain(registry)) == []
     assert registry.master is not None
-    await store.commit([MasterRecord(registry.master.cluster, registry.master.epoch + 1)])
-    await store.close()
-    store = SqliteStore(path)
-    again = await store.load()
-    await store.close()
+    await commit(path, [MasterRecord(registry.master.cluster, registry.master.epoch + 1)])
     old["master"]["epoch"] += 1
-    assert difference(without_terms(old), plain(again)) == []
+    assert difference(without_terms(old), plain(await read(path))) == []
 
 
 def without_terms(registry: dict[str, Any]) -> dict[str, Any]:
@@ -107,9 +102,7 @@ async def test_an_old_copy_is_read(tmp_path: Path) -> None:
 async def test_the_old_build_refuses_what_was_converted_and_changes_nothing(tmp_path: Path) -> None:
     shutil.copy2(OLD / "master.db", tmp_path)
     shutil.copy2(OLD / "checkpoint.log", tmp_path)
-    store = SqliteStore(tmp_path / "master.db")
-    await store.load()
-    await store.close()
+    await commit(tmp_path / "master.db")
     checkpoint, _ = Checkpoint.open(tmp_path)
     await checkpoint.close()
     build = extract_old_build(tmp_path / "build")

@@ -17,13 +17,13 @@ from croupier.master.backup.flags import StoreFlags
 from croupier.master.config import MasterConfig, StoreChoice
 from croupier.master.core.records import AgentRecord, MasterRecord, PastTerm, Record, TaskRecord
 from croupier.master.etcd import operations as op
-from croupier.master.store import SqliteStore
 from croupier.model.errors import Conflict, InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Command, TaskInfo
 from tests.harness.eventually import eventually
 from tests.harness.masters import ANY_PORT, RawAgent, StreamEnded
+from tests.harness.sqlite_stores import commit, opened, read
 from tests.integration.etcd.conftest import Masters
 from tests.unit.test_upgrade import without_terms
 from tests.upgrade.build import OLD
@@ -80,19 +80,16 @@ async def test_a_copy_is_restored_to_the_other_kind_of_store(
     masters: Masters, tmp_path: Path
 ) -> None:
     path, copy = tmp_path / "master.db", tmp_path / "copy"
-    sqlite = SqliteStore(path)
-    await sqlite.load()
-    await sqlite.commit([MASTER, *agents(150)])
-    await sqlite.close()
+    await commit(path, [MASTER, *agents(150)])
     await copied(StoreFlags(store=StoreChoice(path)), copy)
     await put_back(flags(masters), copy)
     back = await copied(flags(masters), tmp_path / "back")
     assert back == [*agents(150), MASTER]
     await put_back(StoreFlags(store=StoreChoice(tmp_path / "new.db")), tmp_path / "back")
-    sqlite = SqliteStore(tmp_path / "new.db")
-    registry = await sqlite.load()
-    assert (registry.master, len(registry.agents), sqlite.commits) == (MASTER, 150, 1)
-    await sqlite.close()
+    registry = await read(tmp_path / "new.db")
+    assert (registry.master, len(registry.agents)) == (MASTER, 150)
+    async with opened(tmp_path / "new.db") as sqlite:
+        assert sqlite.commits == 1
 
 
 async def test_a_commit_that_a_dead_master_left_staged_is_in_the_copy(

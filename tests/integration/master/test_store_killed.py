@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 from croupier.master.core.records import Registry
-from croupier.master.store import SqliteStore
 from tests.harness.effort import portion
+from tests.harness.sqlite_stores import read
 
 ROUNDS = portion(60)
 # Records of one commit; more than a page of the file, so a partial write is possible.
@@ -85,9 +85,7 @@ async def test_a_kill_loses_no_acknowledged_commit_and_leaves_no_partial_commit(
     before = 0
     for _ in range(ROUNDS):
         answered = await killed(path, rng.uniform(0.0, 0.15))
-        store = SqliteStore(path)
-        found = last_commit(await store.load())
-        await store.close()
+        found = last_commit(await read(path))
         # The commit that was in progress may be durable or not.
         assert max(answered, before) <= found <= max(answered, before) + 1
         before = found

@@ -26,6 +26,7 @@ from croupier.master.store.rows import encode
 from croupier.model.errors import Conflict, InvalidRequest, Unavailable
 from croupier.model.ids import AgentId
 from croupier.model.store_position import StorePosition
+from tests.harness.sqlite_stores import commit, opened, read
 
 TERMS = (PastTerm(1, "one", 0), PastTerm(2, "two", 50))
 MASTER = MasterRecord("abc", 2, "secret", 0, TERMS)
@@ -45,13 +46,6 @@ def made(folder: Path, commit: int = 70) -> Copy:
 
 def flags(path: Path) -> StoreFlags:
     return StoreFlags(store=StoreChoice(path))
-
-
-async def filled(path: Path, records: list[Record]) -> None:
-    store = SqliteStore(path)
-    await store.load()
-    await store.commit(records)
-    await store.close()
 
 
 def test_a_copy_has_all_records_and_is_private(tmp_path: Path) -> None:
@@ -118,7 +112,7 @@ def test_nothing_is_copied_of_a_missing_empty_or_foreign_store(tmp_path: Path) -
     (tmp_path / "text.db").write_text("no database" * 1000)
     with pytest.raises(InvalidRequest, match=r"cannot read the store .* it is not a database"):
         back_up(flags(tmp_path / "text.db"), tmp_path / "copy")
-    asyncio.run(filled(tmp_path / "empty.db", []))
+    asyncio.run(commit(tmp_path / "empty.db", []))
     with pytest.raises(InvalidRequest, match="the store is empty"):
         back_up(flags(tmp_path / "empty.db"), tmp_path / "copy")
     with pytest.raises(InvalidRequest, match="ends with its master"):
@@ -128,26 +122,22 @@ def test_nothing_is_copied_of_a_missing_empty_or_foreign_store(tmp_path: Path) -
 
 
 async def test_a_copy_under_load_is_of_one_commit(tmp_path: Path) -> None:
-    path, copies = tmp_path / "master.db", []
-    store = SqliteStore(path)
-    await store.load()
-    commit = 0
+    path, copies, commits = tmp_path / "master.db", [], 0
+    async with opened(path) as store:
 
-    async def load(number: int) -> None:
-        parts = [AgentRecord(AgentId(f"a{n}"), str(number)) for n in range(PARTS)]
-        await store.commit([MASTER, *parts])
+        async def load(number: int) -> None:
+            parts = [AgentRecord(AgentId(f"a{n}"), str(number)) for n in range(PARTS)]
+            await store.commit([MASTER, *parts])
 
-    await load(commit)
-    for number in range(4):
-        copying = asyncio.create_task(
-            asyncio.to_thread(back_up, flags(path), tmp_path / f"{number}")
-        )
-        while not copying.done() or commit < 5 * number:
-            commit += 1
-            await load(commit)
-        await copying
-        copies.append(read_copy(tmp_path / f"{number}"))
-    await store.close()
+        await load(commits)
+        for number in range(4):
+            copy_path = tmp_path / f"{number}"
+            copying = asyncio.create_task(asyncio.to_thread(back_up, flags(path), copy_path))
+            while not copying.done() or commits < 5 * number:
+                commits += 1
+                await load(commits)
+            await copying
+            copies.append(read_copy(copy_path))
     seen: list[int] = []
     for copy in copies:
         # Every record is of the commit that the head names.
@@ -172,7 +162,7 @@ main()
 async def test_a_killed_backup_leaves_a_whole_copy_or_none(tmp_path: Path) -> None:
     path, rng = tmp_path / "master.db", random.Random(3)
     many: list[Record] = [AgentRecord(AgentId(f"a{n}"), "x" * 500) for n in range(8000)]
-    await filled(path, [MASTER, *many])
+    await commit(path, [MASTER, *many])
     for number in range(2):
         copy = tmp_path / f"copy{number}"
         process = await asyncio.create_subprocess_exec(
@@ -187,9 +177,7 @@ async def test_a_killed_backup_leaves_a_whole_copy_or_none(tmp_path: Path) -> No
         if copy.exists():
             assert len(read_copy(copy).records) == 8001
     # The store is as before.
-    store = SqliteStore(path)
-    assert len((await store.load()).agents) == 8000
-    await store.close()
+    assert len((await read(path)).agents) == 8000
 
 
 def test_a_copy_that_a_witness_does_not_contradict_is_restored_as_it_is(tmp_path: Path) -> None:
@@ -238,9 +226,9 @@ def test_a_copy_of_another_cluster_is_refused(tmp_path: Path) -> None:
 
 async def test_restore_asks_before_it_replaces_and_keeps_what_was_there(tmp_path: Path) -> None:
     path, copy = tmp_path / "master.db", tmp_path / "copy"
-    await filled(path, [MASTER, *AGENTS])
+    await commit(path, [MASTER, *AGENTS])
     back_up(flags(path), copy)
-    await filled(path, [AgentRecord(AgentId("later"), "h")])
+    await commit(path, [AgentRecord(AgentId("later"), "h")])
 
     def put_back(**options: bool) -> list[str]:
         given = {"accepts_old": False, "replaces": False, "dry_run": False} | options
@@ -274,14 +262,9 @@ async def test_restore_asks_before_it_replaces_and_keeps_what_was_there(tmp_path
 
 async def test_a_master_ends_when_another_process_writes_to_its_store(tmp_path: Path) -> None:
     path = tmp_path / "master.db"
-    store = SqliteStore(path)
-    await store.load()
-    await store.commit([MASTER])
-    (tmp_path / "master.db.lock").unlink()
-    other = SqliteStore(path)
-    await other.load()
-    await other.commit(AGENTS)
-    with pytest.raises(Unavailable, match="another process has written to the store"):
-        await store.commit(AGENTS)
-    await other.close()
-    await store.close()
+    async with opened(path) as store:
+        await store.commit([MASTER])
+        (tmp_path / "master.db.lock").unlink()
+        await commit(path, AGENTS)
+        with pytest.raises(Unavailable, match="another process has written to the store"):
+            await store.commit(AGENTS)

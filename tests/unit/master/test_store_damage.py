@@ -19,7 +19,6 @@ from croupier.master.core.records import (
     Registry,
     TaskRecord,
 )
-from croupier.master.store import SqliteStore
 from croupier.master.store.marker import marker_path
 from croupier.master.store.rows import checksum
 from croupier.master.store.wal import damage
@@ -27,6 +26,7 @@ from croupier.model.errors import CroupierError, InvalidRequest, Unavailable
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Command, TaskInfo
+from tests.harness.sqlite_stores import commit, opened, read, refusal
 
 SECRET = "hunter2"
 # By hand: FLIPS=1500 python -m pytest tests/unit/master/test_store_damage.py
@@ -50,28 +50,13 @@ def records(number: int) -> list[Record]:
 
 
 async def written(path: Path, number: int = 40) -> Registry:
-    store = SqliteStore(path)
-    await store.load()
-    for record in records(number):
-        await store.commit([record])
-    await store.close()
+    await commit(path, *([record] for record in records(number)))
     return await read(path)
 
 
-async def read(path: Path) -> Registry:
-    store = SqliteStore(path)
-    try:
-        return await store.load()
-    finally:
-        await store.close()
-
-
-async def refusal(path: Path) -> str:
-    with pytest.raises(CroupierError) as refused:
-        await read(path)
-    said = str(refused.value)
+async def refused(path: Path) -> str:
+    said = await refusal(path)
     assert SECRET not in said
-    assert len(said.splitlines()) == 1
     return said
 
 
@@ -97,23 +82,20 @@ async def test_no_flipped_bit_changes_a_record(tmp_path: Path) -> None:
     assert not [error for error in errors if SECRET in error]
 
 
-def live_copy(path: Path, folder: Path) -> None:
-    """Return a database and its log as a killed master leaves them."""
-    for name in (path.name, f"{path.name}-wal"):
-        shutil.copy(path.parent / name, folder / name)
+async def killed(folder: Path, number: int) -> tuple[Path, Path]:
+    """Return a database and its log as a killed master leaves them after `number` tasks."""
+    path = folder / "live" / "master.db"
+    path.parent.mkdir()
+    async with opened(path) as store:
+        for record in records(number):
+            await store.commit([record])
+        for name in (path.name, f"{path.name}-wal"):
+            shutil.copy(path.parent / name, folder / name)
+    return folder / "master.db", folder / "master.db-wal"
 
 
 async def test_a_flipped_bit_in_the_log_loses_no_commit_but_the_last(tmp_path: Path) -> None:
-    path = tmp_path / "live" / "master.db"
-    path.parent.mkdir()
-    store = SqliteStore(path)
-    await store.load()
-    for record in records(30):
-        await store.commit([record])
-    live_copy(path, tmp_path)
-    await store.close()
-    copy = tmp_path / "master.db"
-    log = tmp_path / "master.db-wal"
+    copy, log = await killed(tmp_path, 30)
     whole = log.read_bytes()
     expected = await read_copy(copy, log, whole)
     rng = random.Random(11)
@@ -142,20 +124,12 @@ async def read_copy(copy: Path, log: Path, raw: bytes) -> Registry:
 
 
 async def test_a_damaged_log_is_refused_and_left_unchanged(tmp_path: Path) -> None:
-    path = tmp_path / "live" / "master.db"
-    path.parent.mkdir()
-    store = SqliteStore(path)
-    await store.load()
-    for record in records(5):
-        await store.commit([record])
-    live_copy(path, tmp_path)
-    await store.close()
-    copy, log = tmp_path / "master.db", tmp_path / "master.db-wal"
+    copy, log = await killed(tmp_path, 5)
     for at in (20, 3000):
         raw = bytearray(log.read_bytes())
         raw[at] ^= 1
         log.write_bytes(raw)
-        said = await refusal(copy)
+        said = await refused(copy)
         assert "has lost commits: in master.db-wal" in said
         assert log.read_bytes() == raw
         raw[at] ^= 1
@@ -192,7 +166,7 @@ async def test_invalid_text_is_not_quoted(tmp_path: Path) -> None:
     raw = path.read_bytes()
     at = raw.index(f"password={SECRET}-2".encode())
     path.write_bytes(raw[:at] + b"\xff" + raw[at + 1 :])
-    assert "checksum of 'task f1/task-2'" in await refusal(path)
+    assert "checksum of 'task f1/task-2'" in await refused(path)
 
 
 async def test_a_kind_of_a_newer_release_is_refused_by_name(tmp_path: Path) -> None:
@@ -205,7 +179,7 @@ async def test_a_kind_of_a_newer_release_is_refused_by_name(tmp_path: Path) -> N
     newer.execute("UPDATE records SET kind = 'planet', crc = ? WHERE kind = 'framework'", (crc,))
     newer.commit()
     newer.close()
-    said = await refusal(path)
+    said = await refused(path)
     assert "is of a newer release (records of the kind 'planet' are not known" in said
     assert "damaged" not in said
 
@@ -222,7 +196,7 @@ async def test_a_read_only_file_system_is_named(
         f_flag = flags
 
     monkeypatch.setattr(os, "statvfs", lambda _: ReadOnly())
-    said = await refusal(path)
+    said = await refused(path)
     assert said.endswith("the file system is read-only")
 
 
@@ -231,12 +205,10 @@ async def test_a_database_of_another_cluster_is_refused(tmp_path: Path) -> None:
     await written(path, 1)
     other = tmp_path / "other"
     other.mkdir()
-    store = SqliteStore(other / "master.db")
-    await store.load()
-    await store.commit([MasterRecord("d", 1, "secret", 0, (PastTerm(1, "u", 0),))])
-    await store.close()
+    master = MasterRecord("d", 1, "secret", 0, (PastTerm(1, "u", 0),))
+    await commit(other / "master.db", [master])
     shutil.copy(other / "master.db", path)
-    assert "is of cluster d, and" in await refusal(path)
+    assert "is of cluster d, and" in await refused(path)
     marker_path(path).unlink()
     # A database of an earlier release has no marker; the next term writes one.
     assert (await read(path)).master is not None
@@ -258,23 +230,19 @@ async def test_a_damaged_marker_is_refused_until_it_is_removed(tmp_path: Path) -
 async def test_commits_are_counted_over_the_life_of_the_store(tmp_path: Path) -> None:
     path = tmp_path / "master.db"
     for round_ in range(3):
-        store = SqliteStore(path)
-        await store.load()
-        assert store.commits == 2 * round_
-        for number in range(2):
-            await store.commit([task(number)])
-        await store.close()
+        async with opened(path) as store:
+            assert store.commits == 2 * round_
+            for number in range(2):
+                await store.commit([task(number)])
 
 
 async def test_a_failed_commit_is_not_counted(tmp_path: Path) -> None:
     path = tmp_path / "master.db"
-    store = SqliteStore(path)
-    await store.load()
-    await store.commit([task(1)])
-    path.rename(tmp_path / "away")
-    with pytest.raises(Unavailable, match="was removed or replaced"):
-        await store.commit([task(2)])
-    assert store.commits == 1
-    with pytest.raises(Unavailable, match="was removed or replaced"):
-        await store.check()
-    await store.close()
+    async with opened(path) as store:
+        await store.commit([task(1)])
+        path.rename(tmp_path / "away")
+        with pytest.raises(Unavailable, match="was removed or replaced"):
+            await store.commit([task(2)])
+        assert store.commits == 1
+        with pytest.raises(Unavailable, match="was removed or replaced"):
+            await store.check()
