@@ -6,16 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.agent_story import run_agent
 from tests.harness.deals import run_cases
 from tests.harness.scenario import run_story
 
-STORIES = sorted(Path(__file__).parent.glob("*.txt"))
-CASES = sorted((Path(__file__).parent / "allocator").glob("*.txt"))
+FOLDER = Path(__file__).parent
+STORIES = sorted(FOLDER.rglob("*.txt"))
+RUNNERS = {"scenarios": run_story, "allocator": run_cases, "agent": run_agent}
 
 
-@pytest.mark.parametrize("story", [*STORIES, *CASES], ids=lambda path: path.stem)
+@pytest.mark.parametrize("story", STORIES, ids=lambda path: path.stem)
 def test_scenario(story: Path, request: pytest.FixtureRequest) -> None:
-    output = (run_cases if story in CASES else run_story)(story.read_text())
+    output = RUNNERS[story.parent.name](story.read_text())
     if request.config.getoption("--rewrite"):
         story.write_text(output)
     assert output == story.read_text()

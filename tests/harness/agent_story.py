@@ -1,0 +1,360 @@
+"""Runs the text scenarios of tests/scenarios/agent: each block is a case, with one agent's core.
+
+A line has commands, with ` | ` between them; indented below it are all effects of the line, unless
+it begins with `given`.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from croupier.agent.core import effects as fx
+from croupier.agent.core import events as ev
+from croupier.agent.core import records as rec
+from croupier.agent.core.recovery import recovered
+from croupier.agent.core.tasks import Key
+from croupier.model.agent_orders import (
+    AcknowledgeUpdate,
+    KillTask,
+    LaunchTask,
+    RecallTask,
+    ResendUpdates,
+)
+from croupier.model.errors import Conflict
+from croupier.model.health import Problem
+from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.isolation import Feature, Isolation, Limits, Usage
+from croupier.model.resources import Resources
+from croupier.model.task import Command, Reason, Source, TaskStatus
+from tests.harness.agent_core import TOTAL, World, task
+
+USED = Usage(cpu_ms=10, memory_peak=5_000)
+OVER = {
+    "disk": ev.Exceeded(Reason.DISK_LIMIT, "its sandbox took 12 MiB, its limit is 10 MiB"),
+    "more-disk": ev.Exceeded(Reason.DISK_LIMIT, "its sandbox took 14 MiB, its limit is 10 MiB"),
+    "memory": ev.Exceeded(Reason.MEMORY_LIMIT, "it needed more memory than its limit of 8 MiB"),
+}
+INDENT = "    "
+
+
+def key_of(name: str) -> Key:
+    """Return the task of `t1` or `F2/t1`."""
+    framework_id, _, task_id = name.rpartition("/")
+    return FrameworkId(framework_id or "F1"), TaskId(task_id)
+
+
+def named(key: Key) -> str:
+    return key[1] if key[0] == "F1" else "/".join(key)
+
+
+def ms(seconds: str) -> int:
+    return round(float(seconds) * 1000)
+
+
+def status_text(status: TaskStatus) -> str:
+    """Describe a status by all that it does not share with most."""
+    parts = [named((status.framework_id, status.task_id)), status.state.name, f"#{status.sequence}"]
+    parts += [f"on {status.agent_id}"] if status.agent_id != "A1" else []
+    parts += ["by the agent"] if status.source is Source.AGENT else []
+    assert status.source in (Source.AGENT, Source.EXECUTOR)
+    assert status.decided_in_s is None
+    assert not status.is_reconciled
+    for name in ("pid", "exit_code", "signal"):
+        if (number := getattr(status, name)) not in (None, 0 if name == "pid" else None):
+            parts.append(f"{name}={number}")
+    parts += [f"time={status.time_ms}"] if status.time_ms != 5000 else []
+    parts += [status.reason.name] if status.reason is not Reason.NONE else []
+    parts += [f'"{status.message}"'] if status.message else []
+    parts += ["measured"] if status.usage == USED else []
+    parts += [f"then {status.successor}"] if status.successor else []
+    return " ".join(parts)
+
+
+def record_text(record: rec.Record) -> str:
+    match record:
+        case rec.AgentRecord(agent_id, boot_id, epoch, incomplete, cluster):
+            assert not cluster
+            lost = ", with lost records" if incomplete else ""
+            return f"agent {agent_id} of {boot_id or 'no boot'}, epoch {epoch}{lost}"
+        case rec.PositionRecord(position):
+            return f"position {position}"
+        case rec.FrameworkRecord(framework_id, epoch):
+            return f"framework {framework_id} epoch {epoch}"
+        case rec.ForgetFramework(framework_id):
+            return f"no framework {framework_id}"
+        case rec.TaskRecord():
+            run = record.run or "no run"
+            role = "" if record.role == "*" else f" of {record.role}"
+            return f"task {named(rec.key_of(record))}{role} #{record.first.sequence} {run}"
+        case rec.UpdateRecord(status):
+            return f"{named(rec.key_of(record))} #{status.sequence}"
+        case rec.KillRecord(_, _, grace_ms, reason):
+            return f"kill {named(rec.key_of(record))} {grace_ms / 1000:g} s {reason.name}"
+        case rec.AcknowledgedRecord(_, _, sequence):
+            return f"{named(rec.key_of(record))} acknowledged #{sequence}"
+        case rec.VoidRecord():
+            return f"void {named(rec.key_of(record))}"
+        case rec.ForgetTask():
+            return f"no task {named(rec.key_of(record))}"
+
+
+def effect_text(effect: fx.Effect) -> str:
+    match effect:
+        case fx.Moved(status):
+            return status_text(status)
+        case fx.Checkpoint(record, lazy):
+            return f"save {'lazily ' if lazy else ''}{record_text(record)}"
+        case fx.Acknowledged(count):
+            return f"{count} acknowledged"
+        case fx.Spawn(key, run, again, _):
+            return f"spawn {named(key)} {run}{' again' if again else ''}"
+        case fx.Signal(key, pid, number):
+            return f"{number.name} to {named(key)}, pid {pid}"
+        case fx.Adopt(key, run):
+            return f"adopt {named(key)} {run}"
+        case fx.ForgetRun(key, run):
+            return f"forget run {run} of {named(key)}"
+        case fx.CancelLaunch(key) | fx.Forget(key):
+            verb = "cancel" if isinstance(effect, fx.CancelLaunch) else "forget"
+            return f"{verb} {named(key)}"
+        case fx.Outdated(key, epoch):
+            return f"outdated {named(key)} epoch {epoch}"
+        case fx.CheckHealth(within_s, is_thorough):
+            return f"check health within {within_s:g} s{' thoroughly' if is_thorough else ''}"
+        case _:
+            return message_text(effect)
+
+
+def message_text(
+    message: fx.SendRegister | fx.SendUpdates | fx.RefuseLaunch | fx.ReturnTasks | fx.HealthChanged,
+) -> str:
+    """Describe what is sent to the master, and in which session."""
+    match message:
+        case fx.SendRegister():
+            text = "register"
+        case fx.SendUpdates(_, statuses, again, may_wait):
+            numbers = ",".join(f"#{each.sequence}" for each in statuses)
+            ways = (" again" if again else "") + (" soon" if may_wait else "")
+            text = f"send {named((statuses[0].framework_id, statuses[0].task_id))} {numbers}{ways}"
+        case fx.RefuseLaunch(_, key, why):
+            text = f'refuse {named(key)} "{why}"'
+        case fx.ReturnTasks(_, keys):
+            text = f"return {' '.join(map(named, keys))}"
+        case fx.HealthChanged(_, problems):
+            told = "; ".join(f"{each.part}: {each.message}" for each in problems)
+            text = f'report "{told or "healthy"}"'
+    return text if message.session == 1 else f"{text} in session {message.session}"
+
+
+class Case:
+    """A registered agent with the id A1, and the commands of one block."""
+
+    def __init__(self) -> None:
+        self._world = World(registered=False)
+        self._world.state.boot_id = "boot-1"
+        self._lives = 0
+        # Durable records of earlier lives, and the first effect of this one.
+        self._records: list[rec.Record] = []
+        self._life = 0
+        self._begin(AgentId("A1"))
+
+    def _begin(self, agent_id: AgentId) -> None:
+        self._world.do(
+            ev.AgentStarted(), ev.Connected(1), ev.MasterSeen(3), ev.Registered(agent_id)
+        )
+
+    def run(self, command: str) -> list[str]:
+        """Run a command; return what it prints, or all of its effects."""
+        before = len(self._world.effects)
+        command, _, text = command.partition(" : ")
+        name, *words = command.split()
+        is_option = re.compile(r"[a-z]+=").match
+        options = dict(word.split("=", 1) for word in words if is_option(word))
+        plain = [word for word in words if not is_option(word)]
+        if text:
+            options["text"] = text
+        handler: Callable[..., str | None] = getattr(self, "_do_" + name.replace("-", "_"))
+        printed = handler(*plain, **options)
+        done = [effect_text(each) for each in self._world.effects[before:]]
+        return [*done, *([printed] if printed else [])]
+
+    # Orders of the master.
+
+    def _do_launch(
+        self, name: str = "t1", *how: str, grace: str = "3", within: str = "0", role: str = "*",
+        epoch: str = "0", res: str = "cpus:1;mem:100MB", image: str = "", pids: str = "0",
+        mem: str = "0", argv: str = "true",
+    ) -> None:  # fmt: skip
+        framework_id, task_id = key_of(name)
+        info = replace(
+            task(task_id, res, ms(grace)),
+            max_completion_ms=ms(within),
+            isolation=Isolation(image=image),
+            limits=Limits(mem=int(mem), pids=int(pids)),
+            command=Command(argv=(argv,)),
+        )
+        order = LaunchTask(framework_id, info, Role(role), int(epoch), lined_up="lined-up" in how)
+        self._world.do(ev.LaunchIntoSandbox(order) if "into-sandbox" in how else order)
+
+    def _do_kill(
+        self, name: str = "t1", grace: str = "", reason: str = "KILLED_BY_FRAMEWORK",
+        epoch: str = "0",
+    ) -> None:  # fmt: skip
+        grace_ms = ms(grace) if grace else None
+        self._world.do(KillTask(*key_of(name), grace_ms, Reason[reason], int(epoch)))
+
+    def _do_acknowledge(self, name: str, sequence: str) -> None:
+        self._world.do(AcknowledgeUpdate(*key_of(name), int(sequence)))
+
+    def _do_resend(self, framework_id: str) -> None:
+        self._world.do(ResendUpdates(FrameworkId(framework_id)))
+
+    def _do_recall(self, name: str) -> None:
+        self._world.do(RecallTask(*key_of(name)))
+
+    # Runs of tasks.
+
+    def _do_started(self, name: str = "t1", pid: str = "7") -> None:
+        self._world.do(ev.Started(key_of(name), int(pid)))
+
+    def _do_failed(self, name: str, text: str, code: str = "") -> None:
+        exit_code = int(code) if code else None
+        self._world.do(ev.LaunchFailed(key_of(name), text, exit_code))
+
+    def _do_not_started(self, name: str = "t1") -> None:
+        self._world.do(ev.NotStarted(key_of(name)))
+
+    def _do_prepared(self, name: str, run: str, *how: str) -> None:
+        self._world.do(ev.Prepared(fx.Spawn(key_of(name), run, again="again" in how)))
+
+    def _do_exited(
+        self, name: str = "t1", *how: str, code: str = "", signal: str = "", over: str = "",
+        text: str = "",
+    ) -> None:  # fmt: skip
+        usage = USED if over or "measured" in how else None
+        notes = (text,) if text else ()
+        ending = ev.Ending(usage, OVER.get(over), notes)
+        exit_code, number = (int(each) if each else None for each in (code, signal))
+        self._world.do(ev.Exited(key_of(name), exit_code, number, not (code or signal), ending))
+
+    def _do_exceeds(self, over: str, run: str = "0-1", name: str = "t1") -> None:
+        self._world.do(ev.LimitExceeded(key_of(name), run, OVER[over]))
+
+    def _do_adopted(self, name: str = "t1", pid: str = "7", age: str = "") -> None:
+        self._world.do(ev.Adopted(key_of(name), int(pid), float(age) if age else None))
+
+    def _do_vanished(self, name: str = "t1", *how: str, over: str = "") -> None:
+        ending = ev.Ending(USED, OVER[over]) if over else ev.NO_ENDING
+        self._world.do(ev.Vanished(key_of(name), "", "never-started" in how, ending))
+
+    # The agent.
+
+    def _do_sleep(self, seconds: str) -> None:
+        self._world.sleep(float(seconds))
+
+    def _do_connected(self, session: str) -> None:
+        self._world.do(ev.Connected(int(session)))
+
+    def _do_disconnected(self, session: str) -> None:
+        self._world.do(ev.Disconnected(int(session)))
+
+    def _do_registered(self, agent_id: str = "A1") -> None:
+        self._world.do(ev.Registered(AgentId(agent_id)))
+
+    def _do_removed(self) -> None:
+        self._world.do(ev.Removed())
+
+    def _do_stop(self) -> None:
+        self._world.do(ev.StopRequested())
+
+    def _do_checked(self, *parts: str) -> None:
+        self._world.do(ev.HealthChecked(tuple(Problem(part, "it is broken") for part in parts)))
+
+    def _do_features(self, *names: str) -> None:
+        self._world.state.features = frozenset(Feature(each) for each in names)
+
+    def _do_new(self) -> None:
+        """Begin again as an agent that no master knows."""
+        self._world = World(registered=False)
+
+    def _do_begin(self) -> None:
+        self._world.do(ev.AgentStarted())
+
+    def _do_life(
+        self, *how: str, down: str = "0", boot: str = "boot-1", until: str = "", lose: str = "",
+        total: str = "",
+    ) -> str | None:  # fmt: skip
+        """Continue as the next agent, with the records up to a kind and without those of a kind."""
+        done = self._world.effects[self._life :]
+        made = [*self._records, *(e.record for e in done if isinstance(e, fx.Checkpoint))]
+        kinds = [type(each).__name__ for each in made]
+        end = len(kinds) - kinds[::-1].index(until) if until else len(kinds)
+        records = [each for each, kind in zip(made[:end], kinds, strict=False) if kind != lose]
+        self._lives += 1
+        try:
+            self._world.state = recovered(
+                records,
+                Resources.parse(total) if total else TOTAL,
+                boot_id="" if boot == "none" else boot,
+                life=str(self._lives),
+                incomplete="incomplete" in how,
+                lenient="lenient" in how,
+            )
+        except Conflict as error:
+            return f'refused "{error}"'
+        self._records, self._life = records, len(self._world.effects)
+        self._world.wall_ms += ms(down)
+        self._world.do(ev.AgentStarted())
+        return None
+
+    def _do_show(self) -> str:
+        """Print the state by all that is not as at the start."""
+        state = self._world.state
+        waiting = ",".join(
+            f"#{each.sequence}" for t in state.tasks.values() for each in t.updates.waiting
+        )
+        known = [*state.tasks, *state.voided]
+        live = [named(key) for key in known if state.is_live(key)]
+        wanted = [named(key) for key in known if state.wants_process(key)]
+        wakes = state.next_deadline()
+        parts = [
+            f"agent {state.agent_id or 'without an id'}",
+            "all free" if state.free == state.total else f"free {state.free}",
+            f"tasks {' '.join(map(named, state.tasks)) or 'none'}",
+            f"live {' '.join(live)}" if live else "",
+            f"waiting {waiting}" if waiting else "",
+            f"to start {' '.join(wanted)}" if wanted else "",
+            "idle" if state.is_idle else "busy",
+            f"session {state.session}",
+            f"line {' '.join(map(named, state.line))}" if state.line else "",
+            f"void {' '.join(map(named, state.voided))}" if state.voided else "",
+            f"wakes in {wakes - self._world.now:g} s" if wakes is not None else "",
+            "" if state.health.is_healthy else "unhealthy",
+            "incomplete" if state.record.incomplete else "",
+        ]
+        return ", ".join(filter(None, parts))
+
+
+def run_agent(text: str) -> str:
+    """Run each block of the text as a case, and return it with the effects that there were."""
+    return "\n\n".join("\n".join(_run_block(block)) for block in text.strip().split("\n\n")) + "\n"
+
+
+def _run_block(block: str) -> Iterable[str]:
+    case = Case()
+    for line in block.splitlines():
+        if line.startswith(INDENT):
+            continue
+        yield line
+        if not line.startswith("#"):
+            commands = line.removeprefix("given ").split(" | ")
+            found = [each for command in commands for each in case.run(command)]
+            if line.startswith("given "):
+                continue
+            yield from textwrap.wrap(
+                "; ".join(found), 118, initial_indent=INDENT, subsequent_indent=INDENT,
+                break_long_words=False, break_on_hyphens=False,
+            )  # fmt: skip
