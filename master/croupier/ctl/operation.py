@@ -46,7 +46,7 @@ def ask(target: Target, method: str, request: Message) -> Any:
     return run(target, lambda master: master.ask(getattr(master.service, method), request))
 
 
-def print_result(view: View, *lines: str, as_json: bool) -> None:
+def print_result(view: View | Sequence[View], *lines: str, as_json: bool) -> None:
     """Print `view` as JSON, or `lines`."""
     if as_json:
         print(json.dumps(view, indent=2))

@@ -143,15 +143,13 @@ def batch_of(file: Section, default_name: str) -> BatchJob:
     name = file.text("name", default_name)
     if not 1 <= len(name) <= MAX_NAME or not name.isprintable():
         raise file.error(f"a name has 1 to {MAX_NAME} printable characters", "name")
-    role = file.text("role", "*")
-    file.checked(lambda: check_role(role), "role")
     given = file.section("defaults")
     defaults = DEFAULT_TASK if given is None else read_task(given, needs_command=False)
     tasks = file.required("tasks")
     job = BatchJob(
         name,
         tuple(_step(section, defaults) for section in tasks.sections()),
-        role,
+        file.parsed("role", check_role, "*"),
         file.whole("max_active", None, least=1, most=MAX_TASKS),
     )
     if not 1 <= job.count <= MAX_TASKS:

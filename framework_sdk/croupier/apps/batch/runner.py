@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from croupier.apps.batch.machine import BatchTask, BatchTasks, NodeState
@@ -84,7 +84,7 @@ class Runner(Engine):
     def keep_output(self, task: BatchTask, output: str) -> None:
         """Store the last output of a failed task."""
         task.output = output
-        self._save([task])
+        self._state.save([task])
 
     def on_known(self, framework_id: str) -> None:
         """Store the id."""
@@ -102,7 +102,7 @@ class Runner(Engine):
         if len(self.queued) > MAX_QUEUED // 2:
             return []
         tasks = self.machine.take(self._most())
-        self._save(tasks)
+        self._state.save(tasks)
         self.queued.update(task.node.index for task in tasks)
         return [made for task in tasks if (made := self._made(task)) is not None]
 
@@ -154,7 +154,7 @@ class Runner(Engine):
         self.machine.on_end(task, outcome, asyncio.get_running_loop().time(), self._random.random())
         if task.state is NodeState.DONE:
             task.report()
-        self._save([task])
+        self._state.save([task])
         if has_failed or task.state is NodeState.FAILED:
             self.on_failed(task, status, reason)
         self.wake()
@@ -167,9 +167,6 @@ class Runner(Engine):
         task = self.machine.tasks[found[0].index]
         is_latest = task.state is NodeState.ACTIVE and found[1] == task.launches
         return task if is_latest else None
-
-    def _save(self, tasks: Iterable[BatchTask]) -> None:
-        self._state.save(tasks)
 
     def _most(self) -> int:
         most = min(MAX_QUEUED - len(self.queued), _IN_A_CALL)

@@ -215,7 +215,7 @@ class Section:
         items = [value] if isinstance(value, str) else value or []
         for index, item in enumerate(items):
             if not isinstance(item, str):
-                raise self._unexpected(f"{key}[{index}]", "a text", item)
+                raise self.error(f"a text is expected, not {_shown(item)}", f"{key}[{index}]")
         return tuple(items)
 
     def pairs(self, key: str) -> dict[str, str] | None:
@@ -237,7 +237,7 @@ class Section:
         if value is None:
             return None
         if not isinstance(value, Mapping):
-            raise self._unexpected(key, "a table", value)
+            raise self.unexpected(key, "a table")
         return Section(value, name=key, place=self._place_of(key), origin=self.origin)
 
     def required(self, key: str) -> Section:
@@ -272,7 +272,7 @@ class Section:
 
     def unexpected(self, key: str, expected: str) -> InvalidRequest:
         """Return the error that something else, such as `a list`, is expected at `key`."""
-        return self._unexpected(key, expected, self._values.get(key))
+        return self.error(f"{expected} is expected, not {_shown(self._values.get(key))}", key)
 
     def _typed(self, key: str, expected: str, *kinds: type) -> Any:
         """Return the value at `key`, which is of one of `kinds`; None if the key is absent."""
@@ -283,11 +283,8 @@ class Section:
                 raise self.error("has no value", key)
             return None
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            raise self._unexpected(key, expected, value)
+            raise self.unexpected(key, expected)
         return value
-
-    def _unexpected(self, key: str, expected: str, value: object) -> InvalidRequest:
-        return self.error(f"{expected} is expected, not {_shown(value)}", key)
 
     def _place_of(self, key: str) -> str:
         name, bracket, index = key.partition("[")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from croupier.cli.flags import CHANGE, LOCAL, Change, JsonFlag, JsonListFlag, MasterFlag
-from croupier.cli.terminal import print_lines
 from croupier.ctl.app import family
 from croupier.ctl.certificates.certificate import Leaf, utc_now
 from croupier.ctl.certificates.directory import (
@@ -184,16 +182,14 @@ def renew(
                     f"{own.ca} has an old authority; finish the rotation, or renew without --within"
                 )
         renewed += [own.renew(file, days, now) for file in files]
-    if as_json:
-        print(json.dumps([_view(made) for made in renewed], indent=2))
-        return
-    for made in renewed:
-        until = f"{made.certificate.not_valid_after_utc:%Y-%m-%d}"
-        print_lines(f"{made.cert}  renewed until {until}; its key is the same")
-    if not renewed:
-        print_lines("no certificate needs to be renewed")
-        return
-    print_lines("", "Copy each to its machine. Daemons read a replaced file again by themselves.")
+    lines = [
+        f"{made.cert}  renewed until {made.certificate.not_valid_after_utc:%Y-%m-%d}; its key is"
+        " the same"
+        for made in renewed
+    ]
+    next_step = "Copy each to its machine. Daemons read a replaced file again by themselves."
+    lines += ["", next_step] if renewed else ["no certificate needs to be renewed"]
+    print_result([_view(made) for made in renewed], *lines, as_json=as_json)
 
 
 @cert.command(name="rotate")
@@ -296,11 +292,8 @@ def show(*paths: Path, as_json: JsonListFlag = False) -> None:
         paths: Certificate files (PEM), or directories with .crt files.
     """
     views = [view for path in paths or (HERE,) for view in certificate_views(path, utc_now())]
-    if as_json:
-        print(json.dumps(views, indent=2))
-        return
-    for view in views:
-        print_lines(*certificate_lines(view))
+    lines = [line for view in views for line in certificate_lines(view)]
+    print_result(views, *lines, as_json=as_json)
 
 
 def _issue(leaf: Leaf, issuing: Issuing) -> None:
