@@ -21,7 +21,7 @@ from croupier.cli.connection import (
     answers,
     first_answer,
     may_view,
-    messages,
+    objects,
     restricted,
     run,
 )
@@ -70,15 +70,15 @@ def age_s(since_ms: int | None, now_ms: int) -> float | None:
 
 
 async def all_of(master: Master, kind: str, **fields: Any) -> list[View]:
-    """Return the objects of all pages of a list; raises as `messages`."""
-    return [as_object(each) async for each in messages(master, kind, **fields)]
+    """Return the objects of all pages of a list; raises as `objects`."""
+    return [as_object(each) async for each in objects(master, kind, **fields)]
 
 
 async def first_page(master: Master, kind: str, size: int, **fields: Any) -> list[View]:
     """Return the first `size` objects of a list with their ages; 0: a whole page of them.
 
     Raises:
-        CroupierError: as for `messages`.
+        CroupierError: as for `objects`.
     """
     return aged(await first_answer(master, kind, page_size=size, **fields), kind)
 
@@ -131,7 +131,7 @@ async def find_agent(master: Master, named: str) -> View:
         NotFound: if there is none.
         Conflict: if several have that hostname.
     """
-    known = [each async for each in messages(master, "agents", text=named[:MAX_TEXT])]
+    known = [each async for each in objects(master, "agents", text=named[:MAX_TEXT])]
     found = _named(known, named, lambda each: (each.agent.agent_id, each.agent.hostname))
     if not found:
         raise NotFound(f"no agent has the id or hostname {named!r}; croupier agents lists them")

@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 from croupier.api.affected import affected, affected_task, is_live
 from croupier.api.http_pb2 import Affected
 from croupier.api.objects import as_object
-from croupier.cli.connection import Master, messages, run
+from croupier.cli.connection import Master, objects, run
 from croupier.cli.flags import Change, Target
 from croupier.cli.table import Table, print_table
 from croupier.cli.terminal import View, many, named, print_lines
@@ -127,12 +127,12 @@ async def agent_use(master: Master, named: str) -> AgentUse:
 
 async def _affected(master: Master, **fields: Any) -> tuple[list[View], Affected]:
     """Return the live tasks of a list, and what ends with them."""
-    tasks = [each async for each in messages(master, "tasks", **fields) if is_live(each)]
+    tasks = [each async for each in objects(master, "tasks", **fields) if is_live(each)]
     names = {
         each.framework.framework_id: each.framework.name
-        async for each in messages(master, "frameworks")
+        async for each in objects(master, "frameworks")
     }
-    hosts = {each.agent.agent_id: each.agent.hostname async for each in messages(master, "agents")}
+    hosts = {each.agent.agent_id: each.agent.hostname async for each in objects(master, "agents")}
     return [as_object(affected_task(each)) for each in tasks], affected(tasks, names, hosts)
 
 

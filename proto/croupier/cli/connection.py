@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any, Final, TypeVar
 
@@ -195,10 +195,16 @@ async def answers(master: Master, kind: str, **fields: Any) -> AsyncGenerator[An
         request.page_token = page.next_page_token
 
 
-async def messages(master: Master, kind: str, **fields: Any) -> AsyncIterator[Any]:
-    """Yield every object of a list, in protobuf; raises as `answers`."""
+async def messages(master: Master, kind: str, **fields: Any) -> AsyncIterator[Sequence[Any]]:
+    """Yield every page of a list, in protobuf; raises as `answers`."""
     async for page in answers(master, kind, **fields):
-        for each in getattr(page, kind):
+        yield getattr(page, kind)
+
+
+async def objects(master: Master, kind: str, **fields: Any) -> AsyncIterator[Any]:
+    """Yield every object of a list, in protobuf; raises as `answers`."""
+    async for page in messages(master, kind, **fields):
+        for each in page:
             yield each
 
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
-from croupier.cli.connection import connected, messages
+from croupier.cli.connection import connected, objects
 from croupier.cli.flags import Target
 from croupier.cli.printer import Stream
 from croupier.model.errors import CroupierError
@@ -28,14 +27,6 @@ TaskKey = tuple[str, str, str]
 ASK_S: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """The links of one task; None if the master gives none."""
-
-    links: pb.OutputLinks | None
-    until: float
-
-
 class Links:
     """Links to output, as long as they are valid.
 
@@ -46,7 +37,8 @@ class Links:
     def __init__(self, target: Target) -> None:
         self.are_used = False
         self._target = target
-        self._known: dict[TaskKey, _Known] = {}
+        # The links of each task, None if the master gives none, and until when they are valid.
+        self._known: dict[TaskKey, tuple[pb.OutputLinks | None, float]] = {}
         self._wanted: dict[TaskKey, None] = {}
         self._asking = asyncio.Lock()
 
@@ -58,14 +50,13 @@ class Links:
         """
         self._wanted[key] = None
         async with self._asking:
-            known = self._known.get(key)
-            if known is None or asyncio.get_running_loop().time() >= known.until:
+            if asyncio.get_running_loop().time() >= self._known.get(key, (None, 0.0))[1]:
                 await self._ask(key)
-                known = self._known[key]
+            links, _ = self._known[key]
             self._wanted.pop(key, None)
-        if known.links is None:
+        if links is None:
             return None
-        return known.links.stdout if stream == "stdout" else known.links.stderr
+        return links.stdout if stream == "stdout" else links.stderr
 
     def forget(self, key: TaskKey) -> None:
         """Drop a link that an agent has refused, or that led to nothing."""
@@ -84,7 +75,7 @@ class Links:
         for key in keys:
             links = found.get(key[:2])
             valid_s = 0.0 if links is None else links.valid_for_ms / 1000 - MARGIN_S
-            self._known[key] = _Known(links, now + max(valid_s, 0.0))
+            self._known[key] = links, now + max(valid_s, 0.0)
             self._wanted.pop(key, None)
 
 
@@ -124,7 +115,7 @@ class Addresses:
         async with connected(self._target) as master:
             listed = {
                 each.agent.agent_id: each.agent.http_address
-                async for each in messages(master, "agents")
+                async for each in objects(master, "agents")
             }
         self._gone = set(self._known) - set(listed)
         for agent_id in set(self._known) & set(listed):

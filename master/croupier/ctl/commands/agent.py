@@ -12,7 +12,7 @@ import sys
 from functools import partial
 
 from croupier.api.objects import as_object
-from croupier.cli.connection import Master, connected, messages, run
+from croupier.cli.connection import Master, connected, objects, run
 from croupier.cli.flags import (
     CHANGE,
     LOCAL,
@@ -189,7 +189,7 @@ class Follower:
     async def _poll(self, master: Master) -> int | None:
         """Print changes; return the exit code if the drain is over."""
         wanted = self._agent["agent_id"]
-        listed = messages(master, "agents")
+        listed = objects(master, "agents")
         found = [each async for each in listed if each.agent.agent_id == wanted]
         self._is_cut_off = False
         if not found:
