@@ -8,16 +8,15 @@ from collections.abc import Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from croupier.apps.batch.display import Display, Tails, progress_text, summary_lines
 from croupier.apps.batch.machine import BatchTask, BatchTasks, NodeState, Row
 from croupier.apps.batch.plan import JobPlan
 from croupier.apps.batch.runner import Runner
-from croupier.apps.batch.state import BatchState, opened
+from croupier.apps.batch.state import BatchState
 from croupier.apps.controller.outcomes import Outcome
-from croupier.apps.controller.process import first, run_application
+from croupier.apps.controller.process import first
 from croupier.apps.controller.waiting import WaitWatch
 from croupier.cli.connection import connected
 from croupier.cli.flags import Target
@@ -50,19 +49,6 @@ class Wishes:
     keep_s: float = 3600.0
 
 
-def run_batch(plan: JobPlan, state_path: Path, target: Target, wishes: Wishes) -> int:
-    """Run a job, or continue it; return the exit code.
-
-    Raises:
-        Conflict: if another process runs it, or a run is unfinished and the wishes do not say
-            what becomes of it.
-        StateError: if the state cannot be read or written.
-        CroupierError: if the master refuses the job, or cannot be reached at the beginning.
-    """
-    with opened(state_path) as state:
-        return run_application(target, BatchCommand(plan, state, target, wishes).run)
-
-
 class BatchCommand:
     """One process that runs, or continues, a job."""
 
@@ -71,7 +57,13 @@ class BatchCommand:
         self._began = time.monotonic()
 
     async def run(self) -> int:
-        """Run to the end; return the exit code."""
+        """Run to the end; return the exit code.
+
+        Raises:
+            Conflict: if a run is unfinished, and the wishes do not say what becomes of it.
+            StateError: if the state cannot be read or written.
+            CroupierError: if the master refuses the job, or cannot be reached at the beginning.
+        """
         rows = await self._stored_rows()
         machine = self._machine(rows)
         if machine.is_complete:

@@ -47,11 +47,12 @@ def batch(
         keep: How long the cluster keeps the tasks of a batch that has crashed or left them running.
         master: Masters of the cluster.
     """
-    from croupier.apps.batch.batch_run import Wishes, run_batch
+    from croupier.apps.batch.batch_run import BatchCommand, Wishes
     from croupier.apps.batch.display import plan_lines
     from croupier.apps.batch.job import batch_of
     from croupier.apps.batch.plan import JobPlan
-    from croupier.apps.batch.state import default_path
+    from croupier.apps.batch.state import default_path, opened
+    from croupier.apps.controller.process import run_application
     from croupier.apps.job_file.section import read_job_file
     from croupier.cli.terminal import print_lines
     from croupier.model.errors import InvalidRequest
@@ -68,5 +69,6 @@ def batch(
     if check:
         print_lines(*plan_lines(plan))
         return 0
-    path = default_path(file) if state is None else state
-    return run_batch(plan, path, master, Wishes(resume, restart, retry_failed, keep))
+    wishes = Wishes(resume, restart, retry_failed, keep)
+    with opened(state or default_path(file)) as stored:
+        return run_application(master, BatchCommand(plan, stored, master, wishes).run)

@@ -22,20 +22,8 @@ MAX_RETRIES: Final = 1_000
 DEFAULT_RESOURCES: Final = Resources.parse("cpus:1;mem:128MB")
 # The keys of a task; `read_task` reads them all.
 TASK_KEYS: Final = (
-    "command",
-    "shell",
-    "resources",
-    "limits",
-    "env",
-    "user",
-    "image",
-    "namespaces",
-    "network",
-    "timeout",
-    "grace",
-    "constraints",
-    "retries",
-    "backoff",
+    *("command", "shell", "resources", "limits", "env", "user", "image"),
+    *("namespaces", "network", "timeout", "grace", "constraints", "retries", "backoff"),
 )
 
 

@@ -84,6 +84,7 @@ def run(
         wait_for_resources: Give up, and kill the tasks, if tasks wait for resources or for the
             master and none starts for this time, such as 5m; no limit if not given.
     """
+    from croupier.apps.controller.process import run_application
     from croupier.apps.run.job import Job, make_unit, parse_environment, read_secrets
     from croupier.apps.run.job_run import Limits, run_job
 
@@ -109,4 +110,5 @@ def run(
             "output_files": output_files,
         },
     )
-    return run_job(job, master, Limits(timeout, wait_for_resources))
+    limits = Limits(timeout, wait_for_resources)
+    return run_application(master, lambda: run_job(job, master, limits))

@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from croupier.apps.controller.process import first, run_application
+from croupier.apps.controller.process import first
 from croupier.apps.controller.waiting import WaitWatch
 from croupier.apps.run.job import Job
 from croupier.apps.run.launcher import Launcher
@@ -85,7 +85,13 @@ def _or_never(limit: float | None) -> float:
     return math.inf if limit is None else limit
 
 
-def run_job(job: Job, target: Target, limits: Limits) -> int:
+def role_hint(job: Job, refusal: str) -> str:
+    """Return the advice to name a role, if the master refuses the default one; else nothing."""
+    is_default = job.role == DEFAULT_ROLE and f"role:{DEFAULT_ROLE}" in refusal
+    return "; --role names the role to run in" if is_default else ""
+
+
+async def run_job(job: Job, target: Target, limits: Limits) -> int:
     """Run `job`; return its exit code.
 
     The code is 124 if a limit passed, and 128 + N if signal N ended this process.
@@ -93,16 +99,6 @@ def run_job(job: Job, target: Target, limits: Limits) -> int:
     Raises:
         CroupierError: if the master refuses the job, or ends its session.
     """
-    return run_application(target, lambda: _run(job, target, limits))
-
-
-def role_hint(job: Job, refusal: str) -> str:
-    """Return the advice to name a role, if the master refuses the default one; else nothing."""
-    is_default = job.role == DEFAULT_ROLE and f"role:{DEFAULT_ROLE}" in refusal
-    return "; --role names the role to run in" if is_default else ""
-
-
-async def _run(job: Job, target: Target, limits: Limits) -> int:
     printer = Printer(sys.stdout.buffer, sys.stderr.buffer, prefixed=job.count > 1)
     try:
         addresses = Addresses(target)

@@ -17,11 +17,12 @@ from typing import Annotated, Any, Final, Literal
 
 from cyclopts import Parameter
 
+from croupier.apps.controller.process import run_application
 from croupier.apps.controller.store import state_directory
 from croupier.apps.job_file.section import SUFFIXES, read_job_file
 from croupier.apps.service import control
 from croupier.apps.service.file import check_name, read_service
-from croupier.apps.service.runner import run_controller
+from croupier.apps.service.runner import ControllerRun
 from croupier.apps.service.state_dir import StateDir
 from croupier.apps.service.status import INSTANCES, SERVICES, service_view, summary_lines
 from croupier.cli.flags import LOCAL, TIMED_OUT, JsonFlag, MasterFlag
@@ -114,7 +115,8 @@ def apply(
         print_lines(f"{wanted.name}: applied to the controller, process {holder}: {what}")
         return _follow(directory, answer["last"], _is_updated, following, is_update=is_update)
     try:
-        return run_controller(directory, master, wanted, takes_over=takeover)
+        run = ControllerRun(directory, master, wanted, takes_over=takeover)
+        return run_application(master, run.to_the_end)
     finally:
         directory.unlock()
 
@@ -198,7 +200,7 @@ def stop(
             if saved is None or not saved.framework_id:
                 print_lines(f"{directory.name}: is not running")
                 return 0
-            return run_controller(directory, master, None)
+            return run_application(master, ControllerRun(directory, master, None).to_the_end)
         finally:
             directory.unlock()
     answer = _ask(directory, {"do": "stop"})

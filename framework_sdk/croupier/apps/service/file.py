@@ -25,26 +25,13 @@ from croupier.model.ids import check_role
 MAX_NAME: Final = 60
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?\Z")
 _KEYS: Final = (
-    "name",
-    "role",
-    "instances",
-    "ports",
-    "spread",
-    "spread_wait",
-    "unreachable",
-    "task",
-    "health",
-    "restart",
-    "update",
+    *("name", "role", "instances", "ports", "spread", "spread_wait", "unreachable"),
+    *("task", "health", "restart", "update"),
 )
 _HEALTH_KEYS: Final = ("http", "tcp", "command", "port", "grace", "interval", "timeout", "failures")
 _UPDATE_KEYS: Final = (
-    "max_unavailable",
-    "surge",
-    "healthy_within",
-    "settle",
-    "failures",
-    "rollback",
+    *("max_unavailable", "surge", "healthy_within", "settle"),
+    *("failures", "rollback"),
 )
 
 

@@ -8,7 +8,7 @@ from contextlib import closing
 from functools import partial
 from typing import Any, Final
 
-from croupier.apps.controller.process import first, run_application
+from croupier.apps.controller.process import first
 from croupier.apps.service.control import answer_about, apply, listening
 from croupier.apps.service.controller import Controller, framework_name
 from croupier.apps.service.core import events
@@ -16,7 +16,7 @@ from croupier.apps.service.core.state import Service
 from croupier.apps.service.file import ServiceFile
 from croupier.apps.service.state_dir import StateDir
 from croupier.apps.service.status import Journal
-from croupier.cli.connection import connected, messages, missing_credential
+from croupier.cli.connection import connected, missing_credential, objects
 from croupier.cli.flags import Target
 from croupier.cli.signals import EndSignals
 from croupier.model.errors import Conflict, FailedOver, PermissionDenied, Removed, Unavailable
@@ -40,34 +40,31 @@ def _text_of(copy: pb.FrameworkView) -> str:
     return f"{copy.tasks} instances without a controller (framework {framework.framework_id})"
 
 
-def run_controller(
-    directory: StateDir, target: Target, file: ServiceFile | None, *, takes_over: bool = False
-) -> int:
-    """Run the controller, whose lock is held, until a signal or a command ends it.
-
-    It applies `file`; None ends the service. With `takes_over`, it replaces another controller.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        CroupierError: if it cannot start, or the master ends its session.
-    """
-    return run_application(target, ControllerRun(directory, target, file, takes_over).to_the_end)
-
-
 class ControllerRun:
-    """One run of a controller."""
+    """One run of a controller, whose lock is held."""
 
     def __init__(
-        self, directory: StateDir, target: Target, file: ServiceFile | None, takes_over: bool
+        self,
+        directory: StateDir,
+        target: Target,
+        file: ServiceFile | None,
+        *,
+        takes_over: bool = False,
     ) -> None:
+        """Apply `file`; None ends the service. With `takes_over`, replace another controller."""
         self._directory, self._target = directory, target
         self._file, self._takes_over = file, takes_over
         self._journal = Journal(directory.name)
 
     async def to_the_end(self) -> int:
-        """Run until the service is stopped, a signal arrives, or the session ends."""
+        """Run until the service is stopped, a signal arrives, or the session ends.
+
+        Returns:
+            The exit code.
+
+        Raises:
+            CroupierError: if it cannot start, or the master ends its session.
+        """
         with closing(EndSignals()) as signals:
             signalled = asyncio.create_task(signals.first())
             preparing = asyncio.create_task(self._prepare())
@@ -157,7 +154,7 @@ class ControllerRun:
                 async with connected(self._target) as master:
                     return [
                         each
-                        async for each in messages(master, "frameworks")
+                        async for each in objects(master, "frameworks")
                         if each.framework.name == framework_name(name)
                         and (_is_connected(each) or each.tasks)
                     ]

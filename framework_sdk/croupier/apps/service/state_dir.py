@@ -29,14 +29,8 @@ _PASSING: Final = {
     Slot: ("wanted_since",),
 }
 _SIMPLE: Final = (
-    "name",
-    "token",
-    "target",
-    "stable",
-    "previous",
-    "next_version",
-    "next_task",
-    "is_stopping",
+    *("name", "token", "target", "stable", "previous"),
+    *("next_version", "next_task", "is_stopping"),
 )
 
 
