@@ -26,7 +26,6 @@ from croupier.master.services.operator import OperatorService
 from croupier.master.services.task_files import TaskFiles
 from croupier.master.sessions import SessionLimits
 from croupier.master.tracing.tracing import END_S, TRACING, make_tracing
-from croupier.model.clock import Clock
 from croupier.net.address import Address
 from croupier.net.server_tls import check_master, server_credentials
 from croupier.net.transport import bind, make_server
@@ -66,14 +65,13 @@ class MasterDaemon:
     def __init__(
         self,
         config: MasterConfig,
-        clock: Clock | None = None,
         open_ha_backend: OpenHaBackend = open_ha_backend,
         limits: SessionLimits | None = None,
     ) -> None:
         """Open nothing before `start`; `limits` None are those of `SessionLimits`."""
         self._limits = limits
         self._config, self._open_ha_backend = config, open_ha_backend
-        self._clock: Clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._registry = CollectorRegistry()
         self._metrics = Metrics(self._registry)
         self._loop_watch = LoopWatch(self._registry)

@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
-from heapq import heappop, heappush
 from itertools import count
 from typing import Final, NoReturn, TypeVar, cast
 
@@ -25,6 +24,7 @@ from croupier.master.sealing import KeyBox, SecretBox, Unopenable
 from croupier.master.session import AgentSession, FrameworkSession
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.clock import Clock
+from croupier.model.deadlines import Deadlines
 from croupier.model.errors import CroupierError, TooSlow, Unauthenticated, Unavailable, shortened
 from croupier.model.log_throttle import LogThrottle
 from croupier.net.outbox import Budget
@@ -95,8 +95,8 @@ class Sessions:
         self.limits = limits or SessionLimits()
         self._hosts: Counter[str] = Counter()
         self._principals: Counter[str] = Counter()
-        # When each credential that expires does, in milliseconds since the epoch; a heap.
-        self._expiries: list[tuple[int, SessionId]] = []
+        # Of credentials, in milliseconds since the epoch.
+        self._expiries: Deadlines[SessionId] = Deadlines()
         self._budget = Budget(self.limits.outbox_bytes)
         self.registering = Budget(self.limits.register_bytes)
         self._sessions: dict[SessionId, FrameworkSession | AgentSession] = {}
@@ -143,7 +143,7 @@ class Sessions:
         session = kind(session_id, caller, self._budget, self._box, is_private=is_private)
         self._sessions[session_id] = session
         if caller.expires_ms is not None:
-            heappush(self._expiries, (caller.expires_ms, session_id))
+            self._expiries.set(session_id, caller.expires_ms)
         return session
 
     def _check_room(self, caller: Caller) -> None:
@@ -175,6 +175,7 @@ class Sessions:
     def forget(self, session_id: SessionId) -> None:
         """Forget a session whose stream has ended."""
         session = self._sessions.pop(session_id, None)
+        self._expiries.cancel(session_id)
         if session is not None:
             session.outbox.drop()
             if session.audit is not None:
@@ -236,8 +237,7 @@ class Sessions:
         error = Unavailable("the credential has expired; connect again with a renewed one")
         while True:
             await asyncio.sleep(EXPIRY_S)
-            while self._expiries and self._expiries[0][0] <= clock.wall_ms():
-                _, session_id = heappop(self._expiries)
+            for session_id in self._expiries.due(clock.wall_ms()):
                 self._cut_off(session_id, error)
 
     def end_all(self, error: CroupierError) -> None:

@@ -18,7 +18,6 @@ from croupier.etcd.v3 import etcd_pb2 as pb
 from croupier.master.etcd.endpoint import Endpoint, Full, Metadata, StaleLogin, Untrusted
 from croupier.master.etcd.operations import AUTHENTICATE, RANGE, STATUS, WATCH, A, Method, Q
 from croupier.master.etcd.target import EtcdAccess
-from croupier.model.clock import Clock
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, Unavailable
 from croupier.net.address import Address
 from croupier.net.backoff import Backoff
@@ -54,13 +53,12 @@ class EtcdClient:
         addresses: Sequence[Address],
         access: EtcdAccess | None = None,
         rng: random.Random | None = None,
-        clock: Clock | None = None,
     ) -> None:
         """Connect with the first call."""
         assert addresses
         self._access = access or EtcdAccess()
         self._rng = rng or random.Random()
-        self._clock: Clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._endpoints = [Endpoint(address, self._access) for address in addresses]
         # Endpoints with old credentials, until their calls have ended.
         self._retired: dict[asyncio.Task[None], list[Endpoint]] = {}

@@ -17,7 +17,6 @@ from croupier.etcd.v3 import etcd_pb2 as pb
 from croupier.master.etcd import operations as op
 from croupier.master.etcd.client import EtcdClient
 from croupier.master.leadership.roster import Candidate, read_candidate
-from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, InvalidRequest, NotFound
 from croupier.process.clock import SystemClock
 from croupier.process.logging import get_logger
@@ -36,19 +35,11 @@ _log = get_logger("croupier.master.leadership.ha_backend")
 class EtcdPresence:
     """This master's key, and what is known of the others; from `start` to `close`."""
 
-    def __init__(
-        self,
-        client: EtcdClient,
-        prefix: str,
-        lease_s: float,
-        clock: Clock | None = None,
-        rng: random.Random | None = None,
-    ) -> None:
+    def __init__(self, client: EtcdClient, prefix: str, lease_s: float) -> None:
         """Write a key that lasts twice `lease_s`, the lease of a leader, after a master's death."""
         self._client, self._keys = client, op.Keys(prefix)
         self._ttl_s, self._round_s = math.ceil(2 * lease_s), lease_s / 2
-        self._clock: Clock = clock or SystemClock()
-        self._rng = rng or random.Random()
+        self._clock = SystemClock()
         self._others: tuple[Candidate, ...] = ()
         self._read_at = -math.inf
         self._lease = 0
@@ -97,7 +88,7 @@ class EtcdPresence:
                 if isinstance(error, InvalidRequest):
                     wait_s = REFUSED_S
                 self._tell(str(error))
-            await asyncio.sleep(self._rng.uniform(0.8, 1.0) * wait_s)
+            await asyncio.sleep(random.uniform(0.8, 1.0) * wait_s)
 
     async def _read(self, own: str) -> None:
         keys = self._keys
