@@ -20,12 +20,9 @@ _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def open_directory(name: str | Path, at: int | None = None, *, to_list: bool = False) -> int:
-    """Open a directory whose last component is not a link; return a descriptor.
+    """Open a directory whose last component is not a link, below `at`; return a descriptor.
 
-    Args:
-        name: relative to the directory `at`, if that is given.
-        at: the descriptor of the parent.
-        to_list: whether the descriptor can list the directory and change its owner.
+    With `to_list`, that can list the directory and change its owner.
     """
     access = os.O_RDONLY if to_list else os.O_PATH
     return os.open(name, access | _DIRECTORY, dir_fd=at)

@@ -82,12 +82,7 @@ class PartRequest:
         return max(size - self.tail_bytes, first)
 
     def settled(self, begin: int, size: int) -> tuple[PartRequest, dict[str, str]]:
-        """Return the request with a limit, if it is a range, and the headers of its answer.
-
-        Args:
-            begin: the offset of the first byte of the answer.
-            size: of the file now.
-        """
+        """Return the request, with a limit if it is a range, and the headers of its answer."""
         headers = {
             "Accept-Ranges": "bytes",
             "Croupier-Offset": str(begin),

@@ -79,11 +79,8 @@ class View:
     ) -> tuple[str, ...]:
         """Return the arguments that make the file system of a box.
 
-        Args:
-            sandbox: its path, absolute.
-            tmp_bytes: the size of /tmp, and of /dev/shm.
-            is_own_account: whether the task is of the agent's user, and can read its files.
-            further: directories that the task needs; visible, read-only.
+        /tmp and /dev/shm have `tmp_bytes` each. A task with `is_own_account` is of the agent's
+        user. The task sees `further` directories, read-only.
         """
         size = str(tmp_bytes)
         words = [*self._system(), "--proc", "/proc", "--dev", "/dev"]
@@ -174,11 +171,8 @@ class Bubblewrap:
     ) -> tuple[str, ...]:
         """Return the command line of a box.
 
-        Args:
-            view: arguments for its file system.
-            inside: the sandbox, options of the shim inside, "--", and the task's words.
-            has_network: whether it has the machine's network, rather than none.
-            has_filter: whether the shim passes a filter of system calls.
+        `inside` is the sandbox, options of the shim inside, "--", and the task's words. With
+        `has_filter`, the shim passes a filter of system calls.
         """
         return (
             self.path,

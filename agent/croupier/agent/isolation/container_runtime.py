@@ -57,12 +57,9 @@ class Contents:
     Attributes:
         directory: of the run, with `config.json`; its file system is at `mount/root`.
         program: `container.c`, compiled.
-        argv: the task's program and its arguments.
-        sandbox: its directory, writable; empty: none.
         mark: the variable that marks processes of the run.
         uid: as in the container; 0 is the agent's own account if that is not root.
         options: of the shim; only umask and limits count here.
-        has_network: whether it shares the network of the machine.
         read_only: further directories to show at the same path.
     """
 

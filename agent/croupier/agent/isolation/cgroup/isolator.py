@@ -75,11 +75,8 @@ class CgroupIsolator(Isolator):
     ) -> None:
         """Use groups of `open_groups`, which is called again when they were removed.
 
-        Args:
-            open_groups: raises Unavailable or OSError if there can be none.
-            defaults: limits of tasks that name none.
-            has_quota: whether each task is held to the cpus of its resources.
-            earlier: groups of earlier agents in other places.
+        It raises Unavailable or OSError if there can be none. With `has_quota`, each task is held
+        to the cpus of its resources. `earlier` groups are those of earlier agents, elsewhere.
         """
         self._open, self._groups = open_groups, open_groups()
         self._earlier = tuple(earlier)

@@ -80,12 +80,9 @@ class _Mount:
 
 
 def find_groups(mountinfo: str, groups: str, parent: str = "") -> OwnGroups:
-    """Return the groups of a process.
+    """Return the groups of a process, by its /proc/PID/mountinfo and /proc/PID/cgroup.
 
-    Args:
-        mountinfo: the content of its `/proc/PID/mountinfo`.
-        groups: the content of its `/proc/PID/cgroup`.
-        parent: the path of a further group of version 2 to find.
+    `parent` is the path of a further group of version 2 to find.
     """
     mounts = list(_mounts(mountinfo))
     v1: dict[str, OwnGroup] = {}
