@@ -85,8 +85,8 @@ async def run_agent(
         await agent.stop()
 
 
-def lower_own_score() -> bool:
-    """Make the kernel kill this process after all others; return whether it allows that.
+def lower_own_score() -> None:
+    """Make the kernel kill this process after all others, if it allows that.
 
     The shim raises the score of each task (shim.c), which needs no privilege. To lower its own
     score the agent needs CAP_SYS_RESOURCE, which root has. Its shims inherit the score.
@@ -96,8 +96,6 @@ def lower_own_score() -> bool:
             _OOM_SCORE_FILE.write_text(str(OWN_OOM_SCORE))
     except (OSError, ValueError) as error:
         _log.info("oom_score_not_lowered", error=str(error))
-        return False
-    return True
 
 
 def hide_own_memory() -> None:

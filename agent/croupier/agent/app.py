@@ -46,7 +46,6 @@ from croupier.agent.supervisor import Supervisor
 from croupier.agent.task_usage import TaskUsage
 from croupier.agent.work_dir import WorkDir
 from croupier.model.access import AGENT_USER
-from croupier.model.clock import Clock
 from croupier.model.errors import Unavailable
 from croupier.model.health import problems_text
 from croupier.model.isolation import Feature, feature_names
@@ -94,18 +93,10 @@ class AgentDaemon:
     execs: TaskExecs
     _exec_calls: ExecCalls
 
-    def __init__(
-        self,
-        config: AgentConfig,
-        clock: Clock | None = None,
-        rng: random.Random | None = None,
-        boot_id: Callable[[], str] = read_boot_id,
-    ) -> None:
+    def __init__(self, config: AgentConfig, boot_id: Callable[[], str] = read_boot_id) -> None:
         """Open nothing before `start`; `boot_id` returns the id of the machine's current boot."""
-        self._config = config
-        self._clock: Clock = clock or SystemClock()
-        self._rng = rng or random.Random()
-        self._boot_id = boot_id
+        self._config, self._boot_id = config, boot_id
+        self._clock, self._rng = SystemClock(), random.Random()
         self._inbox: Inbox[Event] = Inbox()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._opened = AsyncExitStack()
