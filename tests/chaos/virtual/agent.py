@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from signal import SIGKILL, Signals
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from croupier.agent.core import events as ev
 from croupier.agent.core.effects import CheckHealth, Effect, Spawn
@@ -29,27 +29,12 @@ from tests.chaos.virtual.network import Network
 from tests.chaos.virtual.process import Process
 from tests.chaos.virtual.term import Ordered
 
+if TYPE_CHECKING:
+    from tests.chaos.virtual.judge import Judge
+
 SYNC_S = 0.002
 # The time from a refused start until an operator starts the agent leniently.
 MENDED_S = 5.0
-
-
-class Observer(Protocol):
-    """Receives the steps of agents."""
-
-    def on_agent_step(
-        self, agent: AgentProcess, epoch: int | None, event: Event, effects: list[Effect]
-    ) -> None:
-        """Note that the core was stepped; `epoch` is the epoch of the master's order, if any."""
-
-    def on_agent_start(self, agent: AgentProcess) -> None:
-        """Note that the agent has read its records, and not acted on a process yet."""
-
-    def on_agent_refused(self, agent: AgentProcess) -> None:
-        """Note that the agent refuses to start because records are lost."""
-
-    def on_obeyed(self, agent: AgentProcess, epoch: int) -> None:
-        """Note that all orders of masters up to that epoch were performed."""
 
 
 class AgentProcess(Process):
@@ -80,10 +65,10 @@ class AgentProcess(Process):
         seed: str,
         masters: tuple[str, ...],
         machine: Machine,
-        observer: Observer,
+        judge: Judge,
     ) -> None:
         super().__init__(name, clock, network, seed)
-        self.masters, self.machine, self.observer = masters, machine, observer
+        self.masters, self.machine, self.judge = masters, machine, judge
         state = AgentState.of(Resources())
         self.session = AgentSession(self, state)
         self.reactor = self._reactor(state)
@@ -117,7 +102,7 @@ class AgentProcess(Process):
             self.clock.trace(f"{self.name} refuses to start: records are lost")
             # The processes that prove the loss may end, so a mark on the disk records it.
             self.machine.is_cut = True
-            self.observer.on_agent_refused(self)
+            self.judge.on_agent_refused(self)
             self.clock.after(MENDED_S, self._start_leniently)
             return
         super().start()
@@ -151,7 +136,7 @@ class AgentProcess(Process):
         state.check()
         self.session = AgentSession(self, state)
         self.reactor = self._reactor(state)
-        self.observer.on_agent_start(self)
+        self.judge.on_agent_start(self)
         self.machine.end_orphans(self.known_runs())
         self.machine.watcher = self.put
         self._epoch, self._last_sync = 0, 0
@@ -238,7 +223,7 @@ class AgentProcess(Process):
         self.wake(self.clock.now())
 
     def _perform(self, batch: Batch) -> None:
-        self.observer.on_obeyed(self, self._epoch)
+        self.judge.on_obeyed(self, self._epoch)
         self.reactor.send(batch)
         self.reactor.perform(batch)
         if self.reactor.has_ended and self._up and not self._inbox:
@@ -250,10 +235,10 @@ class AgentProcess(Process):
     def decided(self, event: Event, effects: Sequence[Effect], /) -> None:
         self.steps += 1
         self.state.check()
-        self.observer.on_agent_step(self, self._deciding_epoch, event, list(effects))
+        self.judge.on_agent_step(self, self._deciding_epoch, event, list(effects))
 
     def performed(self, effect: Effect) -> None:
-        """See `Observer`."""
+        """See `reactor.Observer`."""
 
     # The reactor's actions on the machine.
 

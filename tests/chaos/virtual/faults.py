@@ -51,7 +51,7 @@ WEIGHTS = {
 }
 
 # Kinds that are not drawn, so that seeds find the same mutants as before.
-MORE_WEIGHTS = {"invent": 1}
+ALL_WEIGHTS = {**WEIGHTS, "invent": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Fault:
 def drawn(random: Random, until: float, only: tuple[str, ...] = ()) -> list[Fault]:
     """Return the faults of one world, in order, of all kinds or of the kinds `only`."""
     number = random.choice((2, 4, 8, 12, 20))
-    weights = {kind: {**WEIGHTS, **MORE_WEIGHTS}[kind] for kind in only or WEIGHTS}
+    weights = {kind: ALL_WEIGHTS[kind] for kind in only or WEIGHTS}
     kinds = random.choices(list(weights), list(weights.values()), k=number)
     if random.random() < 0.3:
         # Two kinds only, so that each pair of kinds occurs often.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from functools import partial
 from random import Random
-from typing import Protocol
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 from croupier.master.core import calls
@@ -31,6 +31,9 @@ from tests.chaos.virtual.network import End, Ended, Network
 from tests.chaos.virtual.process import Process
 from tests.chaos.virtual.variety import Habits
 
+if TYPE_CHECKING:
+    from tests.chaos.virtual.judge import Judge
+
 SUBSCRIBE_TIMEOUT_S = 6.0
 # A task that runs until it is killed.
 FOR_EVER_S = 1e9
@@ -40,22 +43,6 @@ MOST_MS = (0, 0, 0, 0, 0, 2_000, 9_000)
 MOST_BURSTS = 4
 SUBMITTED_SIZES = ("cpus:1;mem:100", "cpus:2;mem:100", "cpus:1;mem:300;ports:1")
 SIZES = ("cpus:1;mem:100", "cpus:2;mem:100", "cpus:1;mem:300;ports:[1-2]")
-
-
-class Observer(Protocol):
-    """Receives the steps of frameworks."""
-
-    def on_called(self, framework: FrameworkProcess, seq: int, call: calls.Call) -> None:
-        """Note a new call."""
-
-    def on_handled(self, framework: FrameworkProcess, status: TaskStatus) -> None:
-        """Note that the update handler has returned."""
-
-    def on_failed(self, framework: FrameworkProcess, status: TaskStatus) -> None:
-        """Note that the update handler has raised."""
-
-    def on_new_identity(self, framework: FrameworkProcess) -> None:
-        """Note that the framework was removed, and begins again without an id."""
 
 
 class FrameworkProcess(Process):
@@ -80,14 +67,14 @@ class FrameworkProcess(Process):
         settings: Settings,
         masters: tuple[str, ...],
         habits: Habits,
-        observer: Observer,
+        judge: Judge,
     ) -> None:
         super().__init__(name, clock, network, seed)
-        self.settings, self.masters, self.habits, self.observer = (
+        self.settings, self.masters, self.habits, self.judge = (
             settings,
             masters,
             habits,
-            observer,
+            judge,
         )
         self.framework_id = FrameworkId("")
         self.named = 0
@@ -254,7 +241,7 @@ class FrameworkProcess(Process):
     def _begin_anew(self) -> None:
         """Begin again as another framework, after this one was removed."""
         self.clock.trace(f"{self.name} was removed as {self.framework_id}")
-        self.observer.on_new_identity(self)
+        self.judge.on_new_identity(self)
         self.framework_id = FrameworkId("")
         # Another run may still use the old sets.
         self.endless, self.killed, self.submitted = set(), set(), set()
@@ -290,9 +277,9 @@ class FrameworkProcess(Process):
             if decision is UpdateDecision.SHOW:
                 if status.needs_acknowledgement and self.random.random() < self.habits.fails:
                     self.updates.on_failed(status)
-                    self.observer.on_failed(self, status)
+                    self.judge.on_failed(self, status)
                     continue
-                self.observer.on_handled(self, status)
+                self.judge.on_handled(self, status)
                 self.updates.on_handled(status)
                 if status.state.is_terminal:
                     self.ended.add(status.task_id)
@@ -327,7 +314,7 @@ class FrameworkProcess(Process):
         if not self.ledger.has_room(internal):
             return
         entry = self.ledger.open(call, internal=internal)
-        self.observer.on_called(self, entry.seq, call)
+        self.judge.on_called(self, entry.seq, call)
         self.ledger.check()
         if self.is_subscribed:
             entry.stream = self._stream

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from croupier.agent.core.records import Record, TaskRecord
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import TaskInfo
 from tests.chaos.virtual.clock import TracedClock
+
+if TYPE_CHECKING:
+    from tests.chaos.virtual.judge import Judge
 
 Key = tuple[FrameworkId, TaskId]
 
@@ -53,16 +56,6 @@ class Run:
     ended: float = 0.0
 
 
-class Observer(Protocol):
-    """Receives the starts and ends of processes."""
-
-    def on_process(self, machine: Machine, run: Run) -> None:
-        """Note that a process was started."""
-
-    def on_process_end(self, machine: Machine, run: Run) -> None:
-        """Note that a process has ended."""
-
-
 class Machine:
     """Processes and their shims.
 
@@ -75,8 +68,8 @@ class Machine:
         sandboxes: the tasks that were started at least once.
     """
 
-    def __init__(self, name: str, clock: TracedClock, total: Resources, observer: Observer) -> None:
-        self.name, self.clock, self.total, self.observer = name, clock, total, observer
+    def __init__(self, name: str, clock: TracedClock, total: Resources, judge: Judge) -> None:
+        self.name, self.clock, self.total, self.judge = name, clock, total, judge
         self.boot = 1
         self.runs: dict[str, Run] = {}
         self.watcher: Callable[[Run], None] | None = None
@@ -103,7 +96,7 @@ class Machine:
         assert run not in self.runs, f"{run} is started twice"
         self.runs[run] = made
         self.sandboxes.add(key)
-        self.observer.on_process(self, made)
+        self.judge.on_process(self, made)
         self.clock.after(float(lasts), lambda: self._ends(made, int(code), None))
         return made
 
@@ -155,6 +148,6 @@ class Machine:
         run.lives, run.exit_code, run.signal = False, code, signal
         run.ended = self.clock.now()
         self.clock.trace(f"{self.name} {run.key} ended: code {code}, signal {signal}")
-        self.observer.on_process_end(self, run)
+        self.judge.on_process_end(self, run)
         if self.watcher is not None and run.is_watched:
             self.watcher(run)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
+from typing import TYPE_CHECKING
 
 from croupier.master.allocator import Allocator
 from croupier.master.batch import Batch
@@ -41,8 +42,11 @@ from tests.chaos.virtual import registry as reg
 from tests.chaos.virtual.clock import TracedClock
 from tests.chaos.virtual.network import End, Ended, Network
 from tests.chaos.virtual.process import Process
-from tests.chaos.virtual.term import Asked, Introduced, Observer, Ordered, Term
+from tests.chaos.virtual.term import Asked, Introduced, Ordered, Term
 from tests.harness.invariants import check_state
+
+if TYPE_CHECKING:
+    from tests.chaos.virtual.judge import Judge
 
 COMMIT_TIMEOUT_S = 4.0
 
@@ -68,11 +72,11 @@ class MasterProcess(Process):
         seed: str,
         settings: Settings,
         ttl_s: float,
-        observer: Observer,
+        judge: Judge,
     ) -> None:
         """Create a process that does not run; with `ttl_s` 0 it is the only master."""
         super().__init__(name, clock, network, seed)
-        self.settings, self.ttl_s, self.observer = settings, ttl_s, observer
+        self.settings, self.ttl_s, self.judge = settings, ttl_s, judge
         self.term: Term | None = None
         self.leader = ""
         self.accepts_old = False
@@ -155,7 +159,7 @@ class MasterProcess(Process):
         if given_up is not None and not self.accepts_old:
             self.clock.trace(f"{self.name} refuses its store: {given_up} is not known")
             self.crash(loses=False)
-            self.observer.on_refused(given_up)
+            self.judge.on_refused(given_up)
             return
         names = Names("c", "secret", f"{self.name}.{self.life}.{next(self._numbers)}")
         record = next_record(known.master, elected.commits, names, given_up)
@@ -273,7 +277,7 @@ class MasterProcess(Process):
     def _on_decided(self, term: Term, event: Event, _now: float, effects: Sequence[Effect]) -> None:
         self.steps += 1
         check_state(term.state)
-        self.observer.on_decided(term, event, effects)
+        self.judge.on_decided(term, event, effects)
 
     def _begin_commit(self, effects: list[Effect], records: list[Record]) -> None:
         assert self.term is not None
@@ -332,7 +336,7 @@ class MasterProcess(Process):
                         answered(result)
                 case Save(record):
                     if isinstance(record, MasterRecord):
-                        self.observer.on_term(self.name, record.epoch)
+                        self.judge.on_term(self.name, record.epoch)
                 case Happened() | Deposed() | AccessChanged():
                     pass
         wait = term.state.next_deadline()
@@ -342,7 +346,7 @@ class MasterProcess(Process):
         end = term.sessions.get(session)
         if end is None:
             return
-        self.observer.on_sent(term, session, message)
+        self.judge.on_sent(term, session, message)
         is_agent = end.peer_name.startswith("agent")
         if is_agent:
             if isinstance(message, Registered):

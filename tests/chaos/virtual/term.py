@@ -1,15 +1,14 @@
-"""One term of a leader, and the messages and observers of masters."""
+"""One term of a leader, and the messages of masters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from croupier.master.access.cluster_keys import LaunchProofs
-from croupier.master.core.effects import Effect, SessionId
+from croupier.master.core.effects import SessionId
 from croupier.master.core.events import Register
-from croupier.master.core.messages import ToAgent, ToFramework
+from croupier.master.core.messages import ToAgent
 from croupier.master.core.records import MasterRecord
 from croupier.master.core.state import State
 from croupier.master.core.step import Event
@@ -48,22 +47,6 @@ class Asked:
 
     make_event: Callable[[int], Event]
     answered: Callable[[object], None]
-
-
-class Observer(Protocol):
-    """Receives the steps of masters."""
-
-    def on_term(self, master: str, epoch: int) -> None:
-        """Note that a master begins to lead."""
-
-    def on_refused(self, position: StorePosition) -> None:
-        """Note that a master refuses its store because it does not know that position."""
-
-    def on_decided(self, term: Term, event: Event, effects: Sequence[Effect]) -> None:
-        """Note that the core was stepped."""
-
-    def on_sent(self, term: Term, session: SessionId, message: ToFramework | ToAgent) -> None:
-        """Note a message that a master sends."""
 
 
 class Term:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.chaos.virtual import registry as reg
@@ -46,11 +47,7 @@ def slow(world: World, fault: Fault) -> bool:
 
 def slow_registry(world: World, fault: Fault) -> bool:
     world.registry.slow_s = (fault.salt % 50) / 10
-
-    def heal() -> None:
-        world.registry.slow_s = 0.0
-
-    world.later(fault.lasts, heal)
+    world.later(fault.lasts, partial(setattr, world.registry, "slow_s", 0.0))
     return True
 
 

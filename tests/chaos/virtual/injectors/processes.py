@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from croupier.agent.core import events as ev
@@ -147,11 +148,7 @@ def disk_full(world: World, fault: Fault) -> bool:
     agent.is_full = True
     if agent.is_up:
         agent.put(ev.DiskFull())
-
-    def heal() -> None:
-        agent.is_full = False
-
-    world.later(fault.lasts, heal)
+    world.later(fault.lasts, partial(setattr, agent, "is_full", False))
     return True
 
 
@@ -159,11 +156,7 @@ def work_dir_gone(world: World, fault: Fault) -> bool:
     """Move the work dir away and back; the agent cannot start meanwhile."""
     agent = world.agent(fault)
     agent.is_dir_gone = True
-
-    def heal() -> None:
-        agent.is_dir_gone = False
-
-    world.later(fault.lasts, heal)
+    world.later(fault.lasts, partial(setattr, agent, "is_dir_gone", False))
     # A service manager would repeat a failed start.
     world.later(fault.lasts + 0.1, agent.start)
     return True
@@ -172,22 +165,14 @@ def work_dir_gone(world: World, fault: Fault) -> bool:
 def slow_disk(world: World, fault: Fault) -> bool:
     agent = world.agent(fault)
     agent.slow_s = (fault.salt % 20) / 10
-
-    def heal() -> None:
-        agent.slow_s = 0.0
-
-    world.later(fault.lasts, heal)
+    world.later(fault.lasts, partial(setattr, agent, "slow_s", 0.0))
     return True
 
 
 def no_spawn(world: World, fault: Fault) -> bool:
     agent = world.agent(fault)
     agent.cannot_spawn = True
-
-    def heal() -> None:
-        agent.cannot_spawn = False
-
-    world.later(fault.lasts, heal)
+    world.later(fault.lasts, partial(setattr, agent, "cannot_spawn", False))
     return True
 
 
