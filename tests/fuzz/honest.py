@@ -149,17 +149,11 @@ class HonestAgent(Peer):
 
 
 class HonestFramework(Peer):
-    """A framework that launches tasks on the whole agent, and then waits for its next offer."""
+    """A framework that launches a task on the whole agent, and then waits for its next offer."""
 
-    def __init__(
-        self, stub: Any, results: Results, tasks: int = 1, pause_s: float = PAUSE_S
-    ) -> None:
-        """Launch `tasks` tasks on an offer of the whole agent, `pause_s` after it came."""
+    def __init__(self, stub: Any, results: Results) -> None:
         super().__init__(stub.Connect())
-        self._results, self._least, self._pause_s = results, tasks, pause_s
-        self._unit = resources_pb2.Resources(
-            cpus_milli=RESOURCES.cpus_milli // tasks, mem_milli=RESOURCES.mem_milli // tasks
-        )
+        self._results = results
         self._seq = self._answered = 0
         self._called_at: dict[int, float] = {}
         self._accepted_at: float | None = None
@@ -170,7 +164,7 @@ class HonestFramework(Peer):
     async def run(self) -> None:
         """Serve until the stream ends."""
         info = framework_pb2.FrameworkInfo(name="honest", roles=[ROLE], failover_timeout_ms=60_000)
-        demand = framework_pb2.Demand(unit=self._unit, min_per_offer=self._least)
+        demand = framework_pb2.Demand(unit=RESOURCES, min_per_offer=1)
         demand.constraints.add(
             attribute="hostname", operator=resources_pb2.Constraint.OPERATOR_EQUALS, value=HOSTNAME
         )
@@ -201,18 +195,12 @@ class HonestFramework(Peer):
     async def _launch(self, offers: Any) -> None:
         if self.is_ending:
             return
-        await asyncio.sleep(self._pause_s)
+        await asyncio.sleep(PAUSE_S)
         for offer in offers:
-            tasks = [
-                task_pb2.TaskInfo(
-                    task_id=f"t{self._seq}-{number}",
-                    command=task_pb2.Command(argv=["true"]),
-                    resources=self._unit,
-                )
-                for number in range(offer.resources.cpus_milli // self._unit.cpus_milli)
-            ]
-            self.launched.update(task.task_id for task in tasks)
-            operation = framework_pb2.Operation(launch=framework_pb2.Launch(tasks=tasks))
+            command = task_pb2.Command(argv=["true"])
+            task = task_pb2.TaskInfo(task_id=f"t{self._seq}", command=command, resources=RESOURCES)
+            self.launched.add(task.task_id)
+            operation = framework_pb2.Operation(launch=framework_pb2.Launch(tasks=[task]))
             accept = framework_pb2.Accept(offer_ids=[offer.offer_id], operations=[operation])
             await self._send(framework_pb2.Call(accept=accept))
 

@@ -38,14 +38,18 @@ from tests.harness.secured_world import NOW_MS, SecuredWorld, caller, rule, toke
 from tests.harness.world import World, make_task
 
 
-class AccessCommands:
-    """The part of a `Story` with authentication on."""
+class Commands:
+    """What a `Story` and its parts share."""
 
     world: World
     _out: list[str]
     _sessions: dict[str, SessionId]
     _names: dict[str, str]
     _ids: dict[str, str]
+
+
+class AccessCommands(Commands):
+    """The part of a `Story` with authentication on."""
 
     @property
     def _secured(self) -> SecuredWorld:
@@ -131,14 +135,8 @@ def _constraints(text: str) -> tuple[Constraint, ...]:
     return tuple(is_equal(name, str(value)) for name, value in parse_attributes(text).items())
 
 
-class TaskCommands:
+class TaskCommands(Commands):
     """The part of a `Story` about submitted tasks."""
-
-    world: World
-    _out: list[str]
-    _sessions: dict[str, SessionId]
-    _names: dict[str, str]
-    _ids: dict[str, str]
 
     def _do_submit(self, plain: list[str], options: dict[str, str]) -> None:
         resources = options.get("each", "cpus:1;mem:1GB")
