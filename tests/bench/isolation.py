@@ -31,8 +31,7 @@ from statistics import median
 from croupier.agent.core.events import Exited, Started
 from croupier.agent.isolation.assembly import assemble
 from croupier.agent.isolation.flags import IsolationFlags
-from croupier.agent.isolation.isolator import Launch
-from croupier.agent.isolation.setting import Setting
+from croupier.agent.isolation.isolator import Launch, Setting
 from croupier.agent.run_ends import RunEvent
 from croupier.agent.shim.build import prepare_shim
 from croupier.agent.unix_user import own_user
