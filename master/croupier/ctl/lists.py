@@ -75,11 +75,7 @@ async def all_of(master: Master, kind: str, **fields: Any) -> list[View]:
 
 
 async def first_page(master: Master, kind: str, size: int, **fields: Any) -> list[View]:
-    """Return the first `size` objects of a list with their ages; 0: a whole page of them.
-
-    Raises:
-        CroupierError: as for `objects`.
-    """
+    """Return a list's first `size` objects, with ages; 0: a whole page; raises as `objects`."""
     return aged(await first_answer(master, kind, page_size=size, **fields), kind)
 
 

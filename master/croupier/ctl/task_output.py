@@ -100,11 +100,7 @@ class Reader:
         self._is_lost = False
 
     async def read(self) -> AsyncGenerator[bytes, None]:
-        """Yield the bytes.
-
-        Raises:
-            CroupierError: if no master can be reached, or the master refuses.
-        """
+        """Yield the bytes; raises CroupierError if no master can be reached, or it refuses."""
         backoff = Backoff(RETRY_S, RETRY_CAP_S, random.Random())
         loop = asyncio.get_running_loop()
         until = loop.time() + PATIENCE_S
@@ -245,11 +241,7 @@ def list_files(target: Target, task: TaskName, path: str) -> Json:
 
 
 async def listed(master: Master, task: TaskName, path: str) -> Json:
-    """Return the entries of a directory of a task's sandbox.
-
-    Raises:
-        CroupierError: if the master cannot be reached, or refuses.
-    """
+    """Return the entries of a directory of a task's sandbox; raises as `Master.ask`."""
     request = pb.ListTaskFilesRequest(
         framework_id=task.framework_id, task_id=task.task_id, agent_id=task.agent_id, path=path
     )

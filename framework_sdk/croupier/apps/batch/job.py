@@ -134,11 +134,7 @@ class BatchJob:
 
 
 def batch_of(file: Section, default_name: str) -> BatchJob:
-    """Return the job in the root section of a file.
-
-    Raises:
-        InvalidRequest: if it is invalid.
-    """
+    """Return the job in the root section of a file; raises InvalidRequest if it is invalid."""
     file.check_keys(_KEYS)
     name = file.text("name", default_name)
     if not 1 <= len(name) <= MAX_NAME or not name.isprintable():

@@ -108,11 +108,7 @@ class TaskSpec:
         labels: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Task:
-        """Return the task to launch; `env` adds variables.
-
-        Raises:
-            InvalidRequest: if no agent can ever run it.
-        """
+        """Return the task, with `env` added; raises InvalidRequest if no agent can ever run it."""
         return Task(
             self.command,
             shell=self.shell,

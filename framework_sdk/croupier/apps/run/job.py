@@ -70,11 +70,7 @@ class Job:
         return f"{plain}-{hashlib.sha256(framework_id.encode()).hexdigest()[:4]}"
 
     def task(self, task_id: str) -> Task:
-        """Return one of the tasks.
-
-        Raises:
-            InvalidRequest: if the task is malformed.
-        """
+        """Return one of the tasks; raises InvalidRequest if the task is malformed."""
         return Task(
             () if self.is_shell else self.words,
             shell=" ".join(self.words) if self.is_shell else "",
@@ -87,11 +83,7 @@ class Job:
 
 
 def parse_environment(pairs: Iterable[str]) -> dict[str, str]:
-    """Read `NAME=VALUE` pairs. The last value of a name counts.
-
-    Raises:
-        InvalidRequest: if one is malformed.
-    """
+    """Read `NAME=VALUE`, the last of each name; raises InvalidRequest if one is malformed."""
     environment: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -102,11 +94,7 @@ def parse_environment(pairs: Iterable[str]) -> dict[str, str]:
 
 
 def make_unit(cpus: str, mem: str, disk: str, gpus: str) -> Resources:
-    """Parse the resources of one task.
-
-    Raises:
-        InvalidRequest: if an amount is malformed, or all are 0.
-    """
+    """Parse the resources of one task; raises InvalidRequest if one is malformed, or all are 0."""
     amounts = {"cpus": cpus, "mem": mem, "disk": disk, "gpus": gpus}
     unit = Resources({n: parse_scalar(n, check_unit(n, text)) for n, text in amounts.items()})
     if not unit:

@@ -290,11 +290,7 @@ def _detach(directory: StateDir, following: Following) -> int:
 
 
 def _release(directory: StateDir) -> None:
-    """End the controller on this machine, gracefully or not.
-
-    Raises:
-        Conflict: if it does not end.
-    """
+    """End the controller on this machine, gracefully or not; raises Conflict if it does not end."""
     with suppress(Unavailable, InvalidRequest):
         _ask(directory, {"do": "release"}, RELEASE_S)
     if _ends(directory):

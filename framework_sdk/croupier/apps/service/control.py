@@ -129,11 +129,7 @@ def _open(directory: Path) -> int:
 async def answer_about(
     controller: Controller, journal: Journal, request: Mapping[str, Any]
 ) -> Answer:
-    """Do what the request asks of a service, and answer when it is durable.
-
-    Raises:
-        CroupierError: if it is refused.
-    """
+    """Do what is asked, and answer when it is durable; raises CroupierError if it is refused."""
     before, service, now = journal.last, controller.service, controller.now()
     more: Answer = {}
     match request.get("do"):

@@ -85,11 +85,7 @@ def read_service(root: Section) -> ServiceFile:
 
 
 def check_name(root: Section) -> str:
-    """Return the name of the service.
-
-    Raises:
-        InvalidRequest: if it is missing, or cannot be a name.
-    """
+    """Return the service's name; raises InvalidRequest if it is missing, or cannot be a name."""
     name = root.text("name", "")
     if not name:
         raise root.error("is missing", "name")

@@ -53,22 +53,14 @@ class StateDir:
         return self.path / "controller.log"
 
     def make(self) -> None:
-        """Make the directory, readable by its owner only.
-
-        Raises:
-            Unavailable: if that fails.
-        """
+        """Make the directory, readable by its owner only; raises Unavailable if that fails."""
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise self._cannot_write(error) from None
 
     def lock(self) -> bool:
-        """Take the lock; return whether that worked.
-
-        Raises:
-            Unavailable: if the file cannot be written.
-        """
+        """Take the lock; return whether that worked; raises Unavailable if it cannot be written."""
         try:
             self._held.enter_context(locked(self.path / "lock", f"service {self.name}"))
         except Conflict:
@@ -164,11 +156,7 @@ def to_json(service: Service) -> dict[str, Any]:
 
 
 def from_json(values: Mapping[str, Any]) -> Service:
-    """Return the service.
-
-    Raises:
-        KeyError, TypeError, ValueError: if the values are not those of a service.
-    """
+    """Return the service; raises KeyError, TypeError or ValueError if it is malformed."""
     versions = [_made(Version, each) for each in values["versions"]]
     slots = [_made(Slot, each) for each in values["slots"]]
     instances = [_made(Instance, each) for each in values["instances"]]

@@ -37,11 +37,7 @@ class Template:
         return Needs(self.spec.resources, self.ports, self.spec.task("check").needs)
 
     def task(self, service: str, instance: Instance, health: Health, resources: Resources) -> Task:
-        """Return the task of an instance.
-
-        Raises:
-            InvalidRequest: if no agent can ever run it.
-        """
+        """Return the task of an instance; raises InvalidRequest if no agent can ever run it."""
         env = {
             "CROUPIER_SERVICE": service,
             "CROUPIER_INSTANCE": str(instance.slot),
@@ -58,11 +54,7 @@ class Template:
 
 
 def read_template(task: Section, ports: int) -> Template:
-    """Read the `task` table.
-
-    Raises:
-        InvalidRequest: if it has a mistake.
-    """
+    """Read the `task` table; raises InvalidRequest if it has a mistake."""
     task.check_keys(_TASK_KEYS)
     spec = read_task(task, keys_checked=True)
     if "ports" in spec.resources.scalars or spec.resources.ranges or spec.resources.sets:
@@ -71,11 +63,7 @@ def read_template(task: Section, ports: int) -> Template:
 
 
 def template_of(content: Mapping[str, Any]) -> Template:
-    """Return the template of a version that was read earlier.
-
-    Raises:
-        InvalidRequest: if this release reads it differently.
-    """
+    """Return the template of an earlier version; raises InvalidRequest if it is no longer valid."""
     return read_template(Section(content).required("task"), int(content["ports"]))
 
 

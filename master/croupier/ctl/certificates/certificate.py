@@ -64,11 +64,7 @@ class Leaf:
     hosts: tuple[str, ...] = ()
 
     def names(self, cluster: str) -> list[x509.GeneralName]:
-        """Return the names in the certificate.
-
-        Raises:
-            InvalidRequest: if a host is malformed.
-        """
+        """Return the names in the certificate; raises InvalidRequest if a host is malformed."""
         names: list[x509.GeneralName] = []
         if self.kind != "etcd":
             uri = identity_uri(cluster, f"{self.kind}/{self.name}")
@@ -113,11 +109,7 @@ def make_authority(cluster: str, days: int, now: datetime) -> Signer:
 
 
 def issue(authority: Signer, cluster: str, leaf: Leaf, days: int, now: datetime) -> Signer:
-    """Return a new certificate with a new key.
-
-    Raises:
-        InvalidRequest: if a host is malformed.
-    """
+    """Return a new certificate with a new key; raises InvalidRequest if a host is malformed."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _subject(f"{leaf.kind} {leaf.name}")
     names, usage = leaf.names(cluster), leaf.usage

@@ -161,11 +161,7 @@ class AuthorityDirectory:
         return CertificateFiles(self.ca, self.key, current)
 
     def cluster(self) -> str:
-        """Return the name of the cluster.
-
-        Raises:
-            InvalidRequest: if the authorities do not name exactly one.
-        """
+        """Return the cluster's name; raises InvalidRequest if the authorities name none or two."""
         found = trust_domains(uri for each in self.authorities() for uri in uris(each))
         if len(found) != 1:
             raise InvalidRequest(
@@ -179,11 +175,7 @@ class AuthorityDirectory:
         return [each for each in read_certificates(self.ca) if is_authority(each)]
 
     def authority(self) -> Signer:
-        """Return the authority that signs.
-
-        Raises:
-            InvalidRequest: if there is none here.
-        """
+        """Return the authority that signs; raises InvalidRequest if there is none here."""
         self._check_exists()
         key = read_key(self.key)
         for each in self.authorities():
@@ -200,11 +192,7 @@ class AuthorityDirectory:
 
 
 def read_certificates(path: Path) -> list[x509.Certificate]:
-    """Return the certificates in a file.
-
-    Raises:
-        InvalidRequest: if it cannot be read, or has none.
-    """
+    """Return the certificates in a file; raises InvalidRequest if it has none, or is unreadable."""
     try:
         return x509.load_pem_x509_certificates(read_pem(path))
     except ValueError:
@@ -212,11 +200,7 @@ def read_certificates(path: Path) -> list[x509.Certificate]:
 
 
 def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """Return the key in a file.
-
-    Raises:
-        InvalidRequest: if it cannot be read, or has no such key.
-    """
+    """Return the key in a file; raises InvalidRequest if it cannot be read, or has no such key."""
     try:
         key = serialization.load_pem_private_key(read_pem(path), password=None)
     except (ValueError, TypeError):

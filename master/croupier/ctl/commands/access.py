@@ -203,11 +203,7 @@ async def _get_policy(master: Master) -> pb.GetPolicyResponse:
 def change_policy(
     changes: Callable[[pb.GetPolicyResponse], list[pb.PolicyChange]], change: Change
 ) -> None:
-    """Change the policy, or only check that with `dry_run`, and print the differences.
-
-    Raises:
-        CroupierError: as `run`.
-    """
+    """Change the policy, or check it with `dry_run`; print the differences; raises as `run`."""
 
     async def changed(master: Master) -> tuple[View, View]:
         before = await _get_policy(master)

@@ -15,7 +15,7 @@ import sys
 import termios
 import tty as terminals
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import aclosing, contextmanager, nullcontext
+from contextlib import aclosing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Self
 
@@ -37,7 +37,6 @@ from croupier.v1 import operator_pb2 as pb
 
 # The command was ended because the agent, the master or the permission was lost.
 LOST: Final = 125
-DEFAULT: Final = os.terminal_size((80, 24))
 CHUNK: Final = 64 * 1024
 
 
@@ -218,16 +217,12 @@ def _ended(ended: exec_pb2.ExecEnd) -> CommandEnd:
 
 def window_size() -> exec_pb2.WindowSize:
     """Return the size of the terminal at standard input or output; 80 x 24 if there is none."""
-    found = DEFAULT
     for fd in (0, 1):
-        try:
+        with suppress(OSError):
             size = os.get_terminal_size(fd)
-        except OSError:
-            continue
-        if size.lines and size.columns:
-            found = size
-            break
-    return exec_pb2.WindowSize(rows=found.lines, columns=found.columns)
+            if size.lines and size.columns:
+                return exec_pb2.WindowSize(rows=size.lines, columns=size.columns)
+    return exec_pb2.WindowSize(rows=24, columns=80)
 
 
 def terminal_type() -> str:
@@ -240,11 +235,7 @@ class RawTerminal:
     """Standard input, which passes every key on as it is while the context is open."""
 
     def __init__(self) -> None:
-        """Remember the terminal's mode; `set` changes it.
-
-        Raises:
-            InvalidRequest: if standard input is not a terminal.
-        """
+        """Remember the terminal's mode; raises InvalidRequest if stdin is not a terminal."""
         if not sys.stdin.isatty():
             raise InvalidRequest("-t with -i needs a terminal at standard input: leave out -t")
         self._fd = sys.stdin.fileno()

@@ -182,11 +182,7 @@ async def recent_events(master: Master, is_about: Callable[[pb.ClusterEvent], bo
 
 
 async def _row(master: Master, kind: str, key: str, named: str) -> View:
-    """Return an object of a list with its age.
-
-    Raises:
-        NotFound: if it has gone meanwhile.
-    """
+    """Return an object of a list with its age; raises NotFound if it has gone meanwhile."""
     found = await first_page(master, kind, 0, text=named)
     for each in found:
         if each[key] == named:

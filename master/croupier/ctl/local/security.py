@@ -83,11 +83,7 @@ class LocalSecurity:
         )
 
     def write_files(self) -> None:
-        """Make new secrets.
-
-        Raises:
-            InvalidRequest: if a file cannot be written.
-        """
+        """Make new secrets; raises InvalidRequest if a file cannot be written."""
         # Takes 0.1 s to import.
         from croupier.ctl.certificates.certificate import Leaf, utc_now
         from croupier.ctl.certificates.directory import AuthorityDirectory

@@ -55,11 +55,7 @@ class Snapshot:
 
 
 async def take_snapshot(master: Master) -> Snapshot:
-    """Ask the master.
-
-    Raises:
-        CroupierError: if it cannot be reached, or refuses.
-    """
+    """Ask the master; raises CroupierError if it cannot be reached, or refuses."""
     answer = await master.ask(master.service.GetMaster, pb.GetMasterRequest())
     roles, _ = await _page(master, "roles")
     frameworks, now_ms = await _page(master, "frameworks")

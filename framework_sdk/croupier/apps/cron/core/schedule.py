@@ -131,11 +131,7 @@ class Schedule:
 
 
 def read_zone(name: str) -> tzinfo:
-    """Return a time zone by its name.
-
-    Raises:
-        InvalidRequest: if this machine knows no such zone.
-    """
+    """Return a time zone by its name; raises InvalidRequest if this machine knows no such zone."""
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):

@@ -173,11 +173,7 @@ def undo(service: Service, now: float) -> int:
 
 
 def pause(service: Service, *, is_paused: bool) -> None:
-    """Halt or continue the update.
-
-    Raises:
-        Conflict: if there is none under way.
-    """
+    """Halt or continue the update; raises Conflict if there is none under way."""
     _check_runs(service)
     if service.rollout.state.is_over:
         raise Conflict(f"service {service.name} has no update under way")
