@@ -167,7 +167,7 @@ async def test_a_follower_waits_and_ends_with_the_term() -> None:
     term.journal.close(NotLeader("not the leader", "other:1"))
     with pytest.raises(NotLeader):
         await waiting
-    assert term.journal._waiting == []
+    assert term.journal._waiting is None
 
 
 async def test_a_revoked_or_expired_credential_ends_the_reader(

@@ -9,14 +9,15 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from croupier.master.eventlog import files
 from croupier.model.errors import Unavailable
 from croupier.process.durable_files import write_all
 from croupier.process.logging import get_logger
+from croupier.process.queue_writer import QueueWriter
 
 MAX_WAITING = 32 * 1024 * 1024
 CLOSE_S = 5.0
@@ -46,86 +47,66 @@ class Writer:
         self.failure: str | None = None
         self.written = 0
         self._path, self._most, self._max_waiting = path, most, max_waiting
-        self._open_file = open_file
-        # Lines, and the first lines of a new file.
-        self._queue: deque[bytes | Iterator[bytes]] = deque()
-        self._waiting = 0
-        self._is_closing = False
-        self._file = -1
-        self._change = threading.Condition()
+        self._open_file, self._file = open_file, -1
+        # Bytes of lines that were queued, and that have left the queue.
+        self._queued = self._taken = 0
+        self._lock = threading.Lock()
         try:
             _check(path)
             self._file = self._next_file()
         except OSError as error:
             raise Unavailable(f"--event-log {path}: {error.strerror or error}") from None
-        self._thread = threading.Thread(target=self._run, name="event-log", daemon=True)
-        self._thread.start()
+        # Of lines, and of the first lines of a new file. Their bytes are bounded, not their number.
+        self._queue: QueueWriter[bytes | Iterator[bytes]] = QueueWriter(
+            "event-log", self._write, self._on_failed, most=2 * max_waiting, pause_s=0.0
+        )
 
     def put(self, data: bytes) -> None:
         """Queue whole lines."""
-        with self._change:
-            if self.failure is not None:
-                return
-            if self._waiting + len(data) > self._max_waiting:
-                self._fail("the disk does not keep up: too much waits to be written")
-                return
-            self._queue.append(data)
-            self._waiting += len(data)
-            self._change.notify()
+        if self.failure is not None:
+            return
+        self._queued += len(data)
+        if self._queued - self._taken > self._max_waiting:
+            self.give_up("the disk does not keep up: too much waits to be written")
+        else:
+            self._queue.put(data)
 
     def begin_file(self, lines: Iterable[bytes]) -> None:
         """Queue the start of a new file, whose first lines are `lines`."""
-        with self._change:
-            if self.failure is None:
-                self._queue.append(iter(lines))
-                self._change.notify()
+        if self.failure is None:
+            self._queue.put(iter(lines))
 
     def give_up(self, why: str) -> None:
         """Stop writing permanently."""
-        with self._change:
-            self._fail(why)
+        with self._lock:
+            if self.failure is None:
+                self.failure = why
+                _log.warning("event_log_given_up", path=str(self._path), reason=why)
 
     def close(self) -> None:
         """Write the queue and close the file; block for at most 5 s."""
-        with self._change:
-            self._is_closing = True
-            self._change.notify()
-        self._thread.join(CLOSE_S)
-        if self._thread.is_alive():
+        if self._queue.close(CLOSE_S):
+            with suppress(OSError):
+                self._close_file()
+        else:
             self.give_up(f"the disk accepted no data for {CLOSE_S:.0f} s while the master stopped")
 
-    def _run(self) -> None:
-        try:
-            while (batch := self._take()) is not None:
-                for each in batch:
-                    self._write(each)
-        except OSError as error:
-            self.give_up(error.strerror or str(error))
-        except Exception as error:
-            self.give_up(repr(error))
-        finally:
+    def _on_failed(self, error: Exception) -> None:
+        why = error.strerror or str(error) if isinstance(error, OSError) else repr(error)
+        self.give_up(why)
+
+    def _write(self, batch: list[bytes | Iterator[bytes]]) -> None:
+        for each in batch:
+            if self.failure is not None:
+                return
+            if isinstance(each, bytes):
+                self._append(each)
+                self._taken += len(each)
+                continue
             self._close_file()
-
-    def _take(self) -> list[bytes | Iterator[bytes]] | None:
-        with self._change:
-            while not self._queue and not self._is_closing and self.failure is None:
-                self._change.wait()
-            if self.failure is not None or not self._queue:
-                return None
-            batch = list(self._queue)
-            self._queue.clear()
-            return batch
-
-    def _write(self, each: bytes | Iterator[bytes]) -> None:
-        if isinstance(each, bytes):
-            self._append(each)
-            with self._change:
-                self._waiting -= len(each)
-            return
-        self._close_file()
-        self._file = self._next_file()
-        for line in each:
-            self._append(line)
+            self._file = self._next_file()
+            for line in each:
+                self._append(line)
 
     def _append(self, data: bytes) -> None:
         write_all(self._file, data)
@@ -139,14 +120,6 @@ class Writer:
         if self._file >= 0:
             file, self._file = self._file, -1
             os.close(file)
-
-    def _fail(self, why: str) -> None:
-        """Stop the log permanently; the caller holds the lock."""
-        if self.failure is None:
-            self.failure = why
-            self._queue.clear()
-            _log.warning("event_log_given_up", path=str(self._path), reason=why)
-        self._change.notify()
 
 
 def _check(path: Path) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+from bisect import bisect_left
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -154,7 +156,8 @@ class Journal:
         # Also those that the state has just forgotten.
         self._known = dict(state.frameworks)
         self._throttle = FactThrottle()
-        self._waiting: list[asyncio.Future[None]] = []
+        # Readers wait for it until there is another event; None if no reader does.
+        self._waiting: asyncio.Event | None = None
         self._lapsed: dict[FrameworkId, list[int]] = {}
         self._lapsed_at = 0.0
         self._add(TermBegan(state.master_id), (), "")
@@ -183,31 +186,18 @@ class Journal:
 
     def first_within(self, seconds: float) -> int:
         """Return the number of the first event of the last `seconds`. O(log n)."""
-        since = self._clock.now() - seconds
-        low, high = self.first, self.last + 1
-        while low < high:
-            middle = (low + high) // 2
-            if self.entry(middle).at < since:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        since, numbers = self._clock.now() - seconds, range(self.first, self.last + 1)
+        return self.first + bisect_left(numbers, since, key=lambda number: self.entry(number).at)
 
     async def wait(self, number: int, timeout_s: float) -> None:
         """Wait until there is an event after `number`, or the term ends, or the time is over."""
         self._record_lapsed()
         if self.last > number or self.ended is not None:
             return
-        loop = asyncio.get_running_loop()
-        waiter = loop.create_future()
-        self._waiting.append(waiter)
-        alarm = loop.call_later(timeout_s, _wake, waiter)
-        try:
-            await waiter
-        finally:
-            alarm.cancel()
-            if waiter in self._waiting:
-                self._waiting.remove(waiter)
+        waiting = self._waiting = self._waiting or asyncio.Event()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await waiting.wait()
 
     def close(self, error: CroupierError) -> None:
         """End all readers with `error`; only the first one counts."""
@@ -266,8 +256,7 @@ class Journal:
         names = self._names(what)
         entry = JournalEntry(number, clock.now(), clock.wall_ms(), what, roles, owner, names)
         self._ring[number % self.kept] = entry
-        if self._waiting:
-            self._wake_all()
+        self._wake_all()
 
     def _lapse(self, fact: facts.OfferEnded) -> None:
         now = self._clock.now()
@@ -287,17 +276,12 @@ class Journal:
                 self._add(what, *self._scope(framework_id))
 
     def _wake_all(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for waiter in waiting:
-            _wake(waiter)
+        if self._waiting is not None:
+            self._waiting.set()
+            self._waiting = None
 
 
 def _shortened(fact: facts.Fact) -> facts.Fact:
     """Return the fact with at most `MOST_QUOTED` characters, and one, of each text."""
     texts = {name: getattr(fact, name) for name in _TEXTS if hasattr(fact, name)}
     return replace(fact, **{name: text[: MOST_QUOTED + 1] for name, text in texts.items()})
-
-
-def _wake(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
