@@ -56,11 +56,7 @@ _log = get_logger("croupier.master")
 
 
 def keys_of(document: Mapping[str, Any]) -> Keys:
-    """Return the usable keys of a JSON Web Key Set.
-
-    Raises:
-        Unavailable: if there is none, or the document is malformed.
-    """
+    """Return the usable keys of a JSON Web Key Set; raises Unavailable if it has none."""
     listed = document.get("keys")
     if not isinstance(listed, list) or len(listed) > MAX_KEYS:
         raise Unavailable(f"the provider's document of keys has no list of up to {MAX_KEYS} keys")

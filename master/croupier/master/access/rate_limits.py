@@ -181,11 +181,7 @@ class RateLimiter:
         return found
 
     async def admit(self, name: str) -> Usage:
-        """Admit a unary call; wait if the principal has used up its rate.
-
-        Raises:
-            RateExceeded: if it would have to wait for long.
-        """
+        """Admit a unary call at the rate of its caller; raises RateExceeded if the wait is long."""
         usage, now = self.usage(name), self._clock.now()
         wait_s = usage.calls.debt_s(now)
         if wait_s > PATIENCE_S:

@@ -68,11 +68,7 @@ class Security:
         self.checks = Checks(self.authenticator, state, self.limiter, self.audit)
 
     def renew(self) -> None:
-        """Read the file of the admin's token again.
-
-        Raises:
-            InvalidRequest: if it cannot be used.
-        """
+        """Read the file of the admin's token again; raises InvalidRequest if it cannot be used."""
         self.authenticator.admin_token = _admin_token(self._admin_token_file)
 
     def close(self) -> None:
@@ -82,11 +78,7 @@ class Security:
 
 
 def _admin_token(path: Path | None) -> BearerToken | None:
-    """Return the token in the file, which is made if there is none.
-
-    Raises:
-        InvalidRequest: if it cannot be read or made.
-    """
+    """Return the token in the file, which is made if there is none; raises InvalidRequest."""
     if path is None:
         return None
     path = path.expanduser()

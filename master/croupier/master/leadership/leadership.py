@@ -107,11 +107,7 @@ class Leadership:
         self.current = None
 
     def term(self) -> Term:
-        """Return the current term.
-
-        Raises:
-            NotLeader: if another master leads, or none does.
-        """
+        """Return the current term; raises NotLeader if another master leads, or none does."""
         if self.current is None:
             raise self.refusal()
         return self.current
@@ -140,11 +136,7 @@ class Leadership:
         return await self.term().driver.ask(make_event)
 
     async def read(self, query: Query[T]) -> T:
-        """Read the state of the current term as by `Driver.read`; count the time for the caller.
-
-        Raises:
-            CroupierError: as for `ask`.
-        """
+        """Read the state as by `Driver.read`; count the time for the caller. Raises as `ask`."""
         call = current_call()
 
         def timed(state: State) -> Generator[Pause, None, T]:
@@ -235,11 +227,7 @@ class Terms:
             await asyncio.sleep(wait_s)
 
     async def _lead_once(self) -> CroupierError:
-        """Run one term and return the reason why it ended.
-
-        Raises:
-            Exception: the error after which this master must not lead again.
-        """
+        """Run one term, and return why it ended; raises the error after which none may follow."""
         serving = asyncio.create_task(self._serve(), name="term")
         lost = asyncio.create_task(self._ha_backend.election.lost(), name="election")
         tasks = (serving, lost)
@@ -309,11 +297,7 @@ async def resign(election: Election) -> None:
 
 
 def _end_reason(serving: asyncio.Task[None], lost: asyncio.Task[None]) -> CroupierError:
-    """Return the reason why a term ended.
-
-    Raises:
-        Exception: the error after which no other term may begin.
-    """
+    """Return why a term ended; raises the error after which no other term may begin."""
     if not serving.cancelled() and (error := serving.exception()) is not None:
         if isinstance(error, FailedOver | Unavailable):
             return error

@@ -140,11 +140,7 @@ class Term:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _watch_store(self) -> NoReturn:
-        """Check every `CHECK_STORE_S` that the store is still in its place.
-
-        Raises:
-            Unavailable: if it is not.
-        """
+        """Check the store every `CHECK_STORE_S`; raises Unavailable if it is not in its place."""
         while True:
             await asyncio.sleep(CHECK_STORE_S)
             await self.store.check()

@@ -64,11 +64,7 @@ class History:
             await asyncio.sleep(STEP_S)
 
     async def sample(self, read: Read) -> None:
-        """Take a sample.
-
-        Raises:
-            CroupierError: if the state cannot be read.
-        """
+        """Take a sample; raises CroupierError if the state cannot be read."""
         shares: dict[Role, float] = {}
 
         def add(state: State, roles: Sequence[Role]) -> None:

@@ -100,11 +100,7 @@ class Budget:
         self._work = Bucket(LOAD, BURST_S, clock.now())
 
     async def spend(self, make: Callable[[], Awaitable[Made[T]]]) -> Made[T]:
-        """Return the result of `make`, and charge its cost.
-
-        Raises:
-            Overspent: if the budget is used up.
-        """
+        """Return the result of `make`, and charge its cost; raises Overspent if nothing is left."""
         async with self._turns:
             if self._work.debt_s(self._clock.now()) > 0:
                 raise Overspent(

@@ -207,11 +207,7 @@ class Authenticator:
         return caller
 
     def check_revoked(self, caller: Caller) -> None:
-        """Check that the certificate of an authenticated caller is not revoked.
-
-        Raises:
-            AuthenticationFailed: if it is.
-        """
+        """Raise AuthenticationFailed if the certificate of an authenticated caller is revoked."""
         state = self._state()
         if caller.kind is not CredentialKind.CERTIFICATE or state is None:
             return

@@ -246,11 +246,7 @@ class Checks:
                 await self.limiter.failed(host)
 
     async def admit(self, call: Call) -> Usage | None:
-        """Count an authenticated call with one request; None: callers are not limited.
-
-        Raises:
-            RateExceeded: if the caller makes too many calls.
-        """
+        """Count an authenticated call; None: callers are not limited. Raises RateExceeded."""
         return await self.limiter.admit(call.caller.rate_key) if self.is_on else None
 
     def require(self, call: Call, request: Any) -> None:

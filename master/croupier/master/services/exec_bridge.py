@@ -78,11 +78,7 @@ class ExecBridge:
         self.end: exec_pb2.ExecEnd | None = None
 
     async def run(self, start: exec_pb2.ExecStart) -> None:
-        """Run the command to its end.
-
-        Raises:
-            CroupierError: if the agent refuses it, or it ends early.
-        """
+        """Run the command to its end; raises CroupierError if it is refused, or ends early."""
         try:
             await self._to_agent(agent_pb2.AgentServiceExecResponse(start=start))
             await until_one_ends(

@@ -56,11 +56,7 @@ class InputWindow:
         self._left -= size
 
     def give_back(self, size: int) -> None:
-        """Count bytes that the command has taken.
-
-        Raises:
-            ProtocolViolation: if fewer were sent.
-        """
+        """Count bytes that the command has taken; raises ProtocolViolation if fewer were sent."""
         if self._left + size > INPUT_WINDOW:
             raise ProtocolViolation("the command has taken more input than was sent")
         self._left += size
@@ -89,11 +85,7 @@ def start_of(request: operator_pb2.ExecTaskRequest) -> exec_pb2.ExecStart:
 
 
 def check_window(window: exec_pb2.WindowSize) -> None:
-    """Check the size of a terminal.
-
-    Raises:
-        InvalidRequest: if no terminal has it.
-    """
+    """Check the size of a terminal; raises InvalidRequest if no terminal has it."""
     if not all(1 <= size <= MAX_WINDOW for size in (window.rows, window.columns)):
         raise InvalidRequest(f"a terminal has 1 to {MAX_WINDOW:,} rows and columns")
 
@@ -101,11 +93,7 @@ def check_window(window: exec_pb2.WindowSize) -> None:
 async def for_agent(
     requests: AsyncIterator[operator_pb2.ExecTaskRequest], command: exec_pb2.ExecCommand
 ) -> AsyncGenerator[agent_pb2.AgentServiceExecResponse, None]:
-    """Yield what a caller sends after the start; the end of its stream is the end of its input.
-
-    Raises:
-        InvalidRequest: if a request is malformed, or does not fit the command.
-    """
+    """Yield what a caller sends after the start, and its end of input; raises InvalidRequest."""
     message = agent_pb2.AgentServiceExecResponse
     takes_input = command.has_input
     async for request in requests:

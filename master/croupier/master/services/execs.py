@@ -152,11 +152,7 @@ class Execs:
     async def _called_back(
         self, term: Term, agent_id: AgentId, session: SessionId, exec_id: str
     ) -> AgentStream:
-        """Order the agent to call, and return its stream.
-
-        Raises:
-            Unavailable: if it does not call in time.
-        """
+        """Order the agent to call, and return its stream; raises Unavailable if none comes."""
         stream: asyncio.Future[AgentStream] = asyncio.get_running_loop().create_future()
         self._ordered[exec_id] = agent_id, stream
         try:

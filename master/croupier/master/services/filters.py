@@ -88,11 +88,7 @@ class TaskFilter:
     """The conditions of a request for tasks, beside ids; ages are those at the time it is made."""
 
     def __init__(self, request: pb.ListTasksRequest, wall: WallTime) -> None:
-        """Read a request.
-
-        Raises:
-            InvalidRequest: if it names an unknown state, or too long a text.
-        """
+        """Read a request; raises InvalidRequest for an unknown state, or too long a text."""
         self._wall, self._now_ms = wall, wall.now_ms
         self._role, self._agent = request.role, request.agent
         self._states, self._has_text = _states(request.states), text_filter(request.text)

@@ -138,11 +138,7 @@ class Gate(grpc.aio.ServerInterceptor):
                 self._limiter.read(usage, call.read_s)
 
     async def _write_answer(self, context: Context, data: bytes, usage: Usage | None) -> None:
-        """Write one of many answers; `usage` counts their bytes.
-
-        Raises:
-            TooSlow: if the caller does not read.
-        """
+        """Write one of many answers; `usage` counts its bytes. Raises TooSlow if it is not read."""
         try:
             async with asyncio.timeout(WRITE_TIMEOUT_S):
                 await context.write(data)
@@ -156,11 +152,7 @@ class Gate(grpc.aio.ServerInterceptor):
         return self._limiter.usage(call.caller.rate_key) if self._checks.is_on else None
 
     async def _authenticate(self, call: Call, context: Context) -> None:
-        """Set the caller of the call.
-
-        Raises:
-            CroupierError: if authentication is on, and the call has no valid credential.
-        """
+        """Set the caller of the call. Raises as `Checks.authenticate`."""
         host = host_of(context.peer())
         await self._checks.authenticate(call, host, lambda: _presented(context, host))
 

@@ -71,11 +71,7 @@ class _List(NamedTuple):
 
 
 def fields_of(data: bytes, at: int, end: int) -> Iterator[Field]:
-    """Yield the fields of the message that is in `data` from `at` to `end`.
-
-    Raises:
-        InvalidRequest: if it is malformed.
-    """
+    """Yield the fields of the message in `data[at:end]`; raises InvalidRequest if malformed."""
     try:
         while at < end:
             begin, tag = at, data[at]
@@ -242,11 +238,7 @@ class Intake:
                 del data, piece
 
     async def bulk(self, read: Read) -> AsyncGenerator[Any, None]:
-        """Yield what a stream with a pace of its own receives.
-
-        Raises:
-            InvalidRequest: if a message is malformed or too large.
-        """
+        """Yield what a stream with a pace of its own receives; raises InvalidRequest."""
         while isinstance(data := await read(), bytes):
             if len(data) > BULK_BYTES:
                 raise InvalidRequest(f"a message has more than {BULK_BYTES} bytes")

@@ -246,11 +246,7 @@ class OperatorService(OperatorServiceServicer):
     async def ReadTaskFile(
         self, request: pb.ReadTaskFileRequest, context: Context
     ) -> AsyncIterator[pb.ReadTaskFileResponse]:
-        """Yield a part of a task's output or of a file of its sandbox.
-
-        Raises:
-            CroupierError: as for `TaskFiles.read`; the gate ends the stream with it.
-        """
+        """Yield a part of a task's output or of one of its files. Raises as `TaskFiles.read`."""
         async with aclosing(self._files.read(request, current_caller())) as chunks:
             async for chunk in chunks:
                 yield chunk

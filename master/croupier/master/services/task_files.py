@@ -155,11 +155,7 @@ class TaskFiles:
                     offset += len(data)
 
     def _link(self, place: TaskPlace, path: str, query: str = "") -> str:
-        """Return the encoded path with a query, signed if agents require that.
-
-        Raises:
-            NotLeader: if this master does not lead any more.
-        """
+        """Return the encoded path with a query, signed if agents require that; raises NotLeader."""
         keys, link = self._leadership.term().links, quote(path)
         if keys is not None:
             link = keys.link_to(place.agent_id, path, self._clock.wall_ms() / 1000)
@@ -230,11 +226,7 @@ def _check_placed(place: TaskPlace) -> None:
 
 
 def check_part(part: pb.ReadTaskFileRequest) -> None:
-    """Check what a request asks for.
-
-    Raises:
-        InvalidRequest: if it names no file, or gives several places to begin at.
-    """
+    """Raise InvalidRequest if a request names no file, or several places to begin at."""
     if not part.path:
         raise InvalidRequest("name a file: stdout, stderr or a path below the sandbox")
     if part.HasField("offset") + bool(part.tail_lines) + bool(part.tail_bytes) > 1:

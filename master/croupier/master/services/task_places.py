@@ -65,11 +65,7 @@ class TaskPlace:
         return NamedTask(self.task_id, self.framework_id, self.agent_id)
 
     def require(self, action: Action, permissions: Permissions) -> None:
-        """Check that the principal may do `action` on the task.
-
-        Raises:
-            PermissionDenied: if it may not.
-        """
+        """Raise PermissionDenied if the principal may not do `action` on the task."""
         for role in self.roles:
             require(permissions, action, role_object(role), self.owner)
 

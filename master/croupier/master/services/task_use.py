@@ -23,11 +23,7 @@ _LIMITS: Final = {
 
 
 def use_to_wire(found: Mapping[str, Any]) -> pb.GetTaskUseResponse:
-    """Return the message for an agent's answer.
-
-    Raises:
-        Unavailable: if it has another form.
-    """
+    """Return the message for an agent's answer; raises Unavailable if it has another form."""
     answer = pb.GetTaskUseResponse()
     try:
         if found.get("usage") is not None:

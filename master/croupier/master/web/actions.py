@@ -31,21 +31,13 @@ from croupier.wire.roles import settings_to_wire
 
 
 def _grace(asked: Asked) -> int | None:
-    """Return the grace of a request in milliseconds; None if it names none.
-
-    Raises:
-        InvalidRequest: if it is malformed, or too long.
-    """
+    """Return the grace of a request in milliseconds; None for none. Raises InvalidRequest."""
     text = asked.body.get("grace")
     return None if text is None else check_grace(read_duration(text))
 
 
 def _require(asked: Asked, action: Action, target: Object, owner: str = "") -> None:
-    """Check that the caller may do what its dry run is about.
-
-    Raises:
-        PermissionDenied: if it may not.
-    """
+    """Raise PermissionDenied if the caller may not do what its dry run is about."""
     permissions = asked.calls.permissions
     if permissions is not None:
         require(permissions, action, target, owner)

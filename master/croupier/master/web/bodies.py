@@ -62,11 +62,7 @@ def check_sender(request: web.Request) -> None:
 
 
 def check_size(request: web.Request) -> None:
-    """Check the announced size of a body.
-
-    Raises:
-        TooLarge: if it is too large.
-    """
+    """Check the announced size of a body; raises TooLarge if it is too large."""
     if (request.content_length or 0) > MAX_BODY:
         raise TooLarge(f"the body has {request.content_length} bytes; at most {MAX_BODY}")
 
@@ -99,11 +95,7 @@ async def read_body(request: web.Request, kind: Any) -> dict[str, Any]:
 
 
 def check(value: Any, schema: Schema, where: str) -> None:
-    """Check that a JSON value has a type; `where` names it in errors.
-
-    Raises:
-        InvalidRequest: if it does not.
-    """
+    """Raise InvalidRequest if a JSON value is not of a type; `where` names it in errors."""
     if "$ref" in schema:
         schema = _SCHEMAS.components[schema["$ref"].rpartition("/")[2]]
     kind = schema["type"]

@@ -77,11 +77,7 @@ class Calls:
         return self._checks.permissions(self.caller.principal)
 
     async def ask(self, method: str, request: Any) -> Any:
-        """Call a unary method, such as `ListTasks`, and return its answer.
-
-        Raises:
-            CroupierError: if it is refused.
-        """
+        """Call a unary method, such as `ListTasks`; raises CroupierError if it is refused."""
         with self._checked(method, request) as context:
             return await self._handlers[method](request, context)
 

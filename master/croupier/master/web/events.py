@@ -159,11 +159,7 @@ class _Writer:
                 await asyncio.wait([reading])
 
     async def _write_overview(self) -> None:
-        """Write the totals if they changed, at most every `OVERVIEW_S`.
-
-        Raises:
-            CroupierError: if the term has ended.
-        """
+        """Write changed totals every `OVERVIEW_S`; raises CroupierError at the end of the term."""
         now = asyncio.get_running_loop().time()
         if now < self._overview_at:
             return
@@ -174,11 +170,7 @@ class _Writer:
             await self.write(event("overview", _shared_json(answer)))
 
     async def write(self, text: bytes) -> None:
-        """Write `text`.
-
-        Raises:
-            ConnectionError: if the reader is gone, or reads nothing for too long.
-        """
+        """Write `text`; raises ConnectionError if the reader is gone, or reads nothing for long."""
         try:
             async with asyncio.timeout(WRITE_TIMEOUT_S):
                 await self._response.write(text)

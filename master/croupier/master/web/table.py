@@ -75,11 +75,7 @@ _MAX_MS: Final = 10**13
 
 
 def read_duration(text: str) -> int:
-    """Return a duration in milliseconds.
-
-    Raises:
-        InvalidRequest: if it is not one.
-    """
+    """Return a duration in milliseconds; raises InvalidRequest if it is not one."""
     if len(text) > MAX_DURATION:
         raise InvalidRequest(f"{text[:80]!r} is no duration: it is too long")
     return min(round(parse_duration(text) * 1000), _MAX_MS)
