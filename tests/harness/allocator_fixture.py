@@ -13,6 +13,7 @@ from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings, parse_amounts
 from tests.harness.allocator_invariants import check_allocator
+from tests.harness.reasons import reasons_of
 
 # No reservations, and no resource is scarce.
 PLAIN = Rules(hold_s=0, scarce=frozenset())
@@ -165,13 +166,13 @@ class AllocatorFixture:
     def causes(self, name: str, agent: str | None = None) -> list[Cause]:
         """Return the causes why the framework gets no more offers, or none of one agent."""
         agent_id = None if agent is None else AgentId(agent)
-        reasons = self.allocator.queries.explain(FrameworkId(name), agent_id, self.now)
+        reasons = reasons_of(self.allocator.queries, FrameworkId(name), agent_id, self.now)
         return [each.cause for each in reasons]
 
     def why(self, name: str, agent: str | None = None) -> str:
         """Return the text of the first cause."""
         agent_id = None if agent is None else AgentId(agent)
-        return self.allocator.queries.explain(FrameworkId(name), agent_id, self.now)[0].detail
+        return reasons_of(self.allocator.queries, FrameworkId(name), agent_id, self.now)[0].detail
 
     def free(self, agent: str) -> str:
         return str(self.allocator.queries.free(AgentId(agent)))

@@ -18,6 +18,7 @@ from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
 from tests.harness.allocator_fixture import AllocatorFixture, amount, role_of, want
 from tests.harness.allocator_invariants import check_allocator
+from tests.harness.reasons import reasons_of
 
 _DEMAND = re.compile(r"([^*<>@?]+)(?:\*(\d+))?(?:>(\d+))?(?:<(\d+))?(?:@([^?]+))?(?:\?(.+)=(.+))?")
 
@@ -171,7 +172,7 @@ class Case:
     def _do_why(self, name: str, agent: str | None = None) -> str:
         named = None if agent is None else AgentId(agent)
         queries, now = self._fixture.allocator.queries, self._fixture.now
-        first = queries.explain(FrameworkId(name), named, now)[0]
+        first = reasons_of(queries, FrameworkId(name), named, now)[0]
         about = f" ({first.about})" if first.about else ""
         return f"{first.cause.value}{about}, {first.agents} agents: {first.detail}"
 

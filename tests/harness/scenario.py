@@ -48,6 +48,7 @@ from croupier.model.task import Command, Source, TaskState, TaskStatus
 from croupier.model.verdict import Verdict
 from tests.harness.allocator_invariants import check_allocator
 from tests.harness.deals import demand_of
+from tests.harness.reasons import reasons_of
 from tests.harness.scenario_commands import AccessCommands, TaskCommands
 from tests.harness.secured_world import SecuredWorld
 from tests.harness.world import World, make_task
@@ -369,7 +370,9 @@ class Story(AccessCommands, TaskCommands):
     def _do_why(self, plain: list[str], options: dict[str, str]) -> None:
         framework_id = FrameworkId(self._ids[plain[0]])
         agent_id = AgentId(self._ids[plain[1]]) if len(plain) > 1 else None
-        reasons = self.world.state.allocator.queries.explain(framework_id, agent_id, self.world.now)
+        reasons = reasons_of(
+            self.world.state.allocator.queries, framework_id, agent_id, self.world.now
+        )
         for passed in reasons:
             detail = passed.detail
             for known, name in self._names.items():

@@ -8,6 +8,7 @@ from hypothesis.stateful import consumes, invariant, rule
 
 from croupier.master.core.agent_status import drain_progress
 from croupier.master.core.effects import SessionId
+from croupier.master.core.frameworks import FrameworkState
 from croupier.master.core.state import State
 from croupier.model.task import TERMINAL, TaskState
 from tests.harness.effort import portion
@@ -41,7 +42,7 @@ class CoreMachine(AgentRules, FrameworkRules, OperatorRules, AccessRules):
                 listed = listed_tasks(kept)
                 self.world.agent(ROOMY, agent.hostname, agent_id=agent.agent_id, tasks=listed)
         for framework in list(state.frameworks.values()):
-            if framework.is_disconnected:
+            if framework.state is FrameworkState.DISCONNECTED:
                 self.world.as_principal(framework.owner or self.named("carl"))
                 self.world.framework(
                     roles=framework.roles,

@@ -10,6 +10,7 @@ from croupier.master.allocator import Cause
 from croupier.model.ids import FrameworkId, Role
 from tests.harness.effort import portion
 from tests.harness.random_driver import RandomDriver
+from tests.harness.reasons import reasons_of
 
 WORLDS = 40
 STEPS = 120
@@ -30,7 +31,7 @@ def test_whoever_is_named_exists_and_is_ahead(seed: int) -> None:
 def check(driver: RandomDriver, framework_id: FrameworkId) -> None:
     allocator = driver.allocator
     check_counts(driver, framework_id)
-    for passed in allocator.queries.explain(framework_id, None, driver.now):
+    for passed in reasons_of(allocator.queries, framework_id, None, driver.now):
         if not passed.rival:
             continue
         assert passed.rival in driver.members, passed
@@ -47,13 +48,13 @@ def check_counts(driver: RandomDriver, framework_id: FrameworkId) -> None:
     alone = Counter(
         (each.role, each.cause)
         for agent_id, agent in agents.items()
-        for each in queries.explain(framework_id, agent_id, driver.now)
+        for each in reasons_of(queries, framework_id, agent_id, driver.now)
         # Room that is being made for it is told by itself.
         if agent.earmark is None
         or agent.earmark.leaf is not driver.allocator._tree.leaves.get((framework_id, each.role))
     )
     total = Counter[Role]()
-    for each in queries.explain(framework_id, None, driver.now):
+    for each in reasons_of(queries, framework_id, None, driver.now):
         # One demand may fit nowhere, or have room made for it, while others wait for the agents.
         if "fits nowhere" not in each.detail and each.cause is not Cause.MAKING_ROOM:
             total[each.role] += each.agents

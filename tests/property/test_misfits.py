@@ -23,6 +23,7 @@ from tests.harness.effort import portion
 from tests.harness.invariants import queued_of
 from tests.harness.oracle import Task
 from tests.harness.random_driver import ZONES, RandomDriver
+from tests.harness.reasons import reasons_of
 
 WORLDS = 90
 STEPS = 120
@@ -115,7 +116,7 @@ class Twin(RandomDriver):
             self.allocator.launched(grant)
 
     def reasons(self, framework_id: FrameworkId) -> list[PassedOver]:
-        return self.allocator.queries.explain(framework_id, None, self.now)
+        return reasons_of(self.allocator.queries, framework_id, None, self.now)
 
 
 def compare(seed: int) -> int:

@@ -20,6 +20,7 @@ from croupier.model.roles import RoleSettings
 from croupier.sim.replay.change import Change
 from croupier.sim.replay.result import find
 from tests.harness.effort import portion
+from tests.harness.reasons import reasons_of
 from tests.harness.recorded import RecordedWorld, make_head
 from tests.harness.role_statuses import role_statuses
 from tests.harness.secured_world import SecuredWorld, caller
@@ -100,10 +101,10 @@ class RecordedMachine(CoreMachine):
         for framework_id in state.frameworks:
             state.allocator.queries.share(framework_id)
             state.allocator.queries.entitlement(framework_id)
-            state.allocator.queries.explain(framework_id, None, self.world.now)
+            reasons_of(state.allocator.queries, framework_id, None, self.world.now)
             for agent_id, agent in state.agents.items():
                 if agent.in_pool:
-                    state.allocator.queries.explain(framework_id, agent_id, self.world.now)
+                    reasons_of(state.allocator.queries, framework_id, agent_id, self.world.now)
 
     def teardown(self) -> None:
         if not hasattr(self, "world"):

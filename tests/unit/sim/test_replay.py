@@ -35,6 +35,7 @@ from croupier.sim.framework import Habits
 from croupier.sim.replay.change import Change
 from croupier.sim.replay.reader import BadLog, Reader
 from croupier.sim.replay.result import Diverged
+from tests.harness.reasons import reasons_of
 from tests.harness.recorded import RecordedWorld, make_head, sealed, simulation_recorded
 from tests.harness.replayed import PATIENT, Endless, look, nodes, printed, record
 from tests.harness.role_statuses import role_statuses
@@ -86,10 +87,10 @@ def querying(rng: Random) -> Spy:
         assert state.allocator.dirty_agents >= 0
         for framework_id in state.frameworks:
             state.allocator.queries.entitlement(framework_id)
-            state.allocator.queries.explain(framework_id, None, now)
+            reasons_of(state.allocator.queries, framework_id, None, now)
             for agent_id, agent in state.agents.items():
                 if agent.in_pool:
-                    state.allocator.queries.explain(framework_id, agent_id, now)
+                    reasons_of(state.allocator.queries, framework_id, agent_id, now)
 
     return ask
 

@@ -242,13 +242,6 @@ class Queries:
         leaf = self._members.leaf(framework_id, role)
         return limits.excess(leaf, amount.scalars) if leaf.limited else ""
 
-    def explain(
-        self, framework_id: FrameworkId, agent_id: AgentId | None = None, now: float = 0.0
-    ) -> list[PassedOver]:
-        """Return all that `explaining` yields but the moments."""
-        found = self.explaining(framework_id, agent_id, now)
-        return [each for each in found if each is not None]
-
     def explaining(
         self, framework_id: FrameworkId, agent_id: AgentId | None, now: float
     ) -> Iterator[PassedOver | None]:

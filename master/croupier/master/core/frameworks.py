@@ -99,11 +99,6 @@ class Framework:
     principal: Principal = ANONYMOUS
 
     @property
-    def is_disconnected(self) -> bool:
-        """Whether it waits for its failover timeout."""
-        return self.state is FrameworkState.DISCONNECTED
-
-    @property
     def is_removed(self) -> bool:
         """Whether it was removed."""
         return self.state is FrameworkState.REMOVED

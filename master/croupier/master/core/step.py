@@ -41,7 +41,7 @@ from croupier.master.core.events import (
     TimePassed,
 )
 from croupier.master.core.framework_commands import OperatorKill, TeardownFramework
-from croupier.master.core.frameworks import Framework
+from croupier.master.core.frameworks import Framework, FrameworkState
 from croupier.master.core.on_allocation import offer, on_offer_due
 from croupier.master.core.on_line import Place, line_up, recall_broken, recall_stranded
 from croupier.master.core.on_submit import launch_queued
@@ -155,7 +155,7 @@ def _on_due(state: State, deadline: Deadline, now: float) -> Iterator[Effect]:
             yield from on_offer_due(state, state.offers[offer_id], now)
         case FailoverTimeout(framework_id):
             framework = state.frameworks.get(framework_id)
-            if framework is not None and framework.is_disconnected:
+            if framework is not None and framework.state is FrameworkState.DISCONNECTED:
                 yield from on_framework.remove(state, framework, "its failover timeout ended", now)
         case AgentTimeout(agent_id):
             agent = state.agents.get(agent_id)

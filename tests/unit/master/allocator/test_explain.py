@@ -10,13 +10,14 @@ from croupier.master.allocator.policies import NAMES, make
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.roles import RoleSettings
 from tests.harness.allocator_fixture import AllocatorFixture, amount, role_of, want
+from tests.harness.reasons import reasons_of
 
 F = FrameworkId("f")
 
 
 def first_reason(fixture: AllocatorFixture, agent: str | None = None) -> PassedOver:
     agent_id = None if agent is None else AgentId(agent)
-    return fixture.allocator.queries.explain(F, agent_id, fixture.now)[0]
+    return reasons_of(fixture.allocator.queries, F, agent_id, fixture.now)[0]
 
 
 def test_a_framework_that_is_alone_waits_for_its_own_tasks() -> None:
@@ -26,7 +27,7 @@ def test_a_framework_that_is_alone_waits_for_its_own_tasks() -> None:
     fixture.allocator.suppress(FrameworkId("g"))
     fixture.agent("m", "cpus:5;gpus:1")
     fixture.fill()
-    assert fixture.allocator.queries.explain(F)[0].rival == ""
+    assert reasons_of(fixture.allocator.queries, F)[0].rival == ""
     assert first_reason(fixture).detail.startswith(
         "it holds cpus:4, and no other framework holds any: it waits for its own tasks to end; "
     )
@@ -49,8 +50,10 @@ def test_explanations_change_no_reservation() -> None:
     reserved = fixture.tree.leaves[FrameworkId("large"), Role("*")].reservations._own
     before = dict(reserved.until), dict(reserved.resting)
     assert [until <= fixture.now for until in before[0].values()] == [True, False]
-    assert Cause.KEPT in [each.cause for each in fixture.allocator.queries.explain(F, None, 40.0)]
-    fixture.allocator.queries.explain(F, agents[1], 40.0)
+    assert Cause.KEPT in [
+        each.cause for each in reasons_of(fixture.allocator.queries, F, None, 40.0)
+    ]
+    reasons_of(fixture.allocator.queries, F, agents[1], 40.0)
     assert (reserved.until, reserved.resting) == before
 
 
@@ -195,7 +198,7 @@ def test_agents_alike_are_counted_whenever_they_came() -> None:
     for name in ("m", "n", "o"):
         fixture.agent(name, "cpus:4")
         assert fixture.deal() == []
-    cases = {each.cause: each.agents for each in fixture.allocator.queries.explain(F)}
+    cases = {each.cause: each.agents for each in reasons_of(fixture.allocator.queries, F)}
     assert cases[Cause.DOES_NOT_FIT] == 3
 
 
@@ -206,4 +209,4 @@ def test_a_limit_that_was_removed_is_not_named() -> None:
     fixture.deal()
     assert first_reason(fixture).cause is Cause.LIMIT
     fixture.set_role("f", role_of())
-    assert {each.cause for each in fixture.allocator.queries.explain(F)} == {Cause.IN_USE}
+    assert {each.cause for each in reasons_of(fixture.allocator.queries, F)} == {Cause.IN_USE}

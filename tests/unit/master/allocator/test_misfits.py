@@ -12,6 +12,7 @@ from croupier.model.attributes import equals
 from croupier.model.ids import AgentId, FrameworkId
 from tests.harness.allocator_fixture import AllocatorFixture, amount, role_of, want
 from tests.harness.allocator_invariants import check_allocator
+from tests.harness.reasons import reasons_of
 
 LARGE = want("cpus:8", 1)
 F = FrameworkId("f0")
@@ -202,7 +203,7 @@ def test_a_sweep_passes_over_agents_without_room(checks: list[str]) -> None:
     fixture.framework("f0", want("cpus:2", 1))
     assert fixture.deal() == []
     assert checks[-1] == "<Leaf f0> m0"
-    (case,) = fixture.allocator.queries.explain(F)
+    (case,) = reasons_of(fixture.allocator.queries, F)
     assert (case.cause, case.agents) == (Cause.IN_USE, 10)
     assert fixture.why("f0") == "agent m9: needs cpus:2, but only cpus:1 is free"
     fixture.finish(taken[3], "cpus:3")

@@ -11,6 +11,7 @@ from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
 from tests.harness.allocator_fixture import AllocatorFixture, role_of, want
 from tests.harness.allocator_invariants import check_allocator
+from tests.harness.reasons import reasons_of
 
 
 def units_of(fixture: AllocatorFixture) -> Counter[str]:
@@ -135,7 +136,7 @@ def test_principals_are_compared_by_name() -> None:
     crowd(fixture, "q", 1)
     fixture.agent("b", "cpus:1;mem:1GB")
     fixture.deal()
-    reason = fixture.allocator.queries.explain(FrameworkId("p0"))[0]
+    reason = reasons_of(fixture.allocator.queries, FrameworkId("p0"))[0]
     assert "principal q 0.250" in reason.detail
     assert "principal p 0.750" in reason.detail
     assert reason.rival == "q0"
