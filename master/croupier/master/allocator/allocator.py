@@ -263,7 +263,7 @@ class Allocator:
         if unused:
             self._agents.give_back(agent_id, unused)
             self._tree.withdraw(leaf, unused.scalars)
-            self._waiters.make_room(leaf)
+            self._waiters.update_surplus(leaf, has_released=True)
         slots = sum(number for _, number in units) if units else offers
         self._tree.count_slots(leaf, len(launched) - slots)
         if leaf.declared is not None:

@@ -163,7 +163,7 @@ class Charges:
 
     def _release(self, leaf: Leaf, scalars: Mapping[str, int], tasks: int = 1) -> None:
         self._tree.charge(leaf, scalars, -1, tasks)
-        self._waiters.make_room(leaf)
+        self._waiters.update_surplus(leaf, has_released=True)
         self._members.drop_if_left(leaf)
 
 

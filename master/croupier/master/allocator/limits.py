@@ -149,20 +149,16 @@ class LimitWaiters:
         self._tree.relist(leaf)
         return bool(leaf.waits_at)
 
-    def update_surplus(self, leaf: Leaf) -> None:
-        """Recompute the leaf's surplus; if it grew, admit frameworks that wait for headroom."""
-        if self._tree.set_surplus(leaf, surplus_of(leaf) if leaf.limited else {}):
-            self._admit_all(leaf)
+    def update_surplus(self, leaf: Leaf, *, has_released: bool = False) -> None:
+        """Recompute the leaf's surplus, and admit frameworks that wait if there is more headroom.
 
-    def make_room(self, leaf: Leaf) -> None:
-        """Admit frameworks after `leaf` released something. O(frameworks that wait above it)."""
-        self._tree.set_surplus(leaf, surplus_of(leaf) if leaf.limited else {})
-        self._admit_all(leaf)
-
-    def _admit_all(self, leaf: Leaf) -> None:
-        waiting = dict.fromkeys(each for role in leaf.limited for each in role.waiting)
-        for each in [each for each in waiting if self._admit(each)]:
-            self._agents.mark_all_dirty(each)
+        There is, if the surplus grew or the leaf has released something. O(frameworks that wait).
+        """
+        grew = self._tree.set_surplus(leaf, surplus_of(leaf) if leaf.limited else {})
+        if grew or has_released:
+            waiting = dict.fromkeys(each for role in leaf.limited for each in role.waiting)
+            for each in [each for each in waiting if self._admit(each)]:
+                self._agents.mark_all_dirty(each)
 
     def _admit(self, leaf: Leaf) -> bool:
         for demand, bound in blocked_demand(leaf):
