@@ -22,11 +22,7 @@ class Weights:
 
     @classmethod
     def parse(cls, text: str) -> Weights:
-        """Read `ads=2,web=0.5`.
-
-        Raises:
-            InvalidRequest: if it is not that, or a weight is not above 0 and at most 1,000,000.
-        """
+        """Read `ads=2,web=0.5`; raises InvalidRequest if it is not that, or a weight is illegal."""
         weights: dict[Role, int] = {}
         for part in filter(None, (piece.strip() for piece in text.split(","))):
             name, equals, value = (piece.strip() for piece in part.rpartition("="))

@@ -226,11 +226,7 @@ def enforces(*features: str) -> Constraint:
 
 
 def check_constraints(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
-    """Return `constraints` as a tuple; reading stops at the first one too many.
-
-    Raises:
-        InvalidRequest: if there are over 100.
-    """
+    """Return `constraints` as a tuple; raises InvalidRequest at the first one over 100."""
     kept = tuple(islice(constraints, MAX_CONSTRAINTS + 1))
     if len(kept) > MAX_CONSTRAINTS:
         raise InvalidRequest(f"more than {MAX_CONSTRAINTS} constraints")

@@ -102,11 +102,7 @@ class Limits:
     files: int = 0
 
     def check(self) -> None:
-        """Check the range of each limit.
-
-        Raises:
-            InvalidRequest: if one is out of range.
-        """
+        """Raise InvalidRequest if a limit is out of range."""
         for name in Limits.__slots__:
             if not 0 <= getattr(self, name) <= _MOST.get(name, MAX_AMOUNT):
                 raise InvalidRequest(f"the limit of {name} is out of range")
@@ -142,11 +138,7 @@ class Isolation:
     image: str = ""
 
     def check(self) -> None:
-        """Check the image's name.
-
-        Raises:
-            InvalidRequest: if it is too long or of an unknown kind.
-        """
+        """Raise InvalidRequest if the image's name is too long or of an unknown kind."""
         if not self.image:
             return
         if len(self.image) > MAX_IMAGE or not self.image.isprintable() or " " in self.image:

@@ -120,11 +120,7 @@ class Resources:
         return self.scalars.get(name, 0)
 
     def __add__(self, other: Resources) -> Resources:
-        """Add `other`.
-
-        Raises:
-            ValueError: if a number or an item is in both: it cannot be held twice.
-        """
+        """Add `other`; raises ValueError if a number or an item is in both: none is held twice."""
         if not self:
             return other
         if not other:

@@ -79,11 +79,7 @@ def check_units(text: str) -> None:
 
 
 def check_milli(name: str, milli: int) -> int:
-    """Return `milli` if it can be an amount.
-
-    Raises:
-        InvalidRequest: if it is negative or above 2**53 thousandths.
-    """
+    """Return `milli` if it can be an amount, from 0 to 2**53; else raise InvalidRequest."""
     if milli < 0:
         raise InvalidRequest(f"{name}: {format_milli(milli)} is negative")
     if milli > MAX_MILLI:

@@ -30,11 +30,7 @@ class BearerToken:
 
     @classmethod
     def parse(cls, text: str) -> BearerToken:
-        """Read `crp_ID_SECRET`.
-
-        Raises:
-            InvalidRequest: if it has another form. The message does not quote it.
-        """
+        """Read `crp_ID_SECRET`; raises InvalidRequest, which does not quote it, for other forms."""
         found = _FORM.fullmatch(text)
         if found is None:
             raise InvalidRequest("malformed token: a token has the form crp_ID_SECRET")

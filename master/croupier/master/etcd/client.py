@@ -161,11 +161,7 @@ class EtcdClient:
         return answer
 
     async def get(self, key: bytes, timeout_s: float = CALL_S) -> tuple[pb.KeyValue | None, int]:
-        """Return the value of `key`, if it exists, and the revision of the answer.
-
-        Raises:
-            CroupierError: see `call`.
-        """
+        """Return the value of `key`, if it exists, and the answer's revision; raises as `call`."""
         answer = await self.call(RANGE, pb.RangeRequest(key=key), timeout_s)
         return (answer.kvs[0] if answer.kvs else None), answer.header.revision
 

@@ -97,11 +97,7 @@ class Endpoint:
     async def ask(
         self, method: Method[Q, A], question: Q, metadata: Metadata, timeout_s: float
     ) -> A:
-        """Send one request.
-
-        Raises:
-            CroupierError: if it fails, or does not answer within `timeout_s`; see `fault_of`.
-        """
+        """Send one request; raises as `fault_of`, also if `timeout_s` pass without an answer."""
         stub = self._channel.unary_unary(
             method.path,
             request_serializer=method.question.SerializeToString,

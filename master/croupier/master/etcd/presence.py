@@ -58,11 +58,7 @@ class EtcdPresence:
         self._going = asyncio.create_task(self._go_round(own), name="presence")
 
     async def round(self, own: Candidate) -> None:
-        """Read the keys of the others, and keep the own one alive and up to date.
-
-        Raises:
-            CroupierError: if etcd does not answer or refuses.
-        """
+        """Read the keys of the others, and keep the own one alive; raises as `EtcdClient.call`."""
         await self._read(own.address)
         await self._write(own)
 

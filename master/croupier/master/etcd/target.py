@@ -34,11 +34,7 @@ class EtcdTarget:
 
     @classmethod
     def parse(cls, text: str) -> EtcdTarget:
-        """Read `etcd://HOST[:PORT],HOST[:PORT].../PREFIX`.
-
-        Raises:
-            InvalidRequest: if `text` has another form.
-        """
+        """Read `etcd://HOST[:PORT],.../PREFIX`; raises InvalidRequest for any other form."""
         if not text.startswith(SCHEME):
             raise InvalidRequest(f"{text!r} is not {SCHEME}HOST:PORT,.../PREFIX")
         hosts, _, path = text.removeprefix(SCHEME).partition("/")

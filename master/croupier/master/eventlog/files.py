@@ -30,11 +30,7 @@ def next_older(path: Path) -> Path:
 
 
 def make_room(path: Path, most: int) -> None:
-    """Rename the newest file, if there is one, and delete the oldest of more than `most` files.
-
-    Raises:
-        OSError: if that fails.
-    """
+    """Rename the newest file, and delete the oldest of more than `most`; raises OSError."""
     if path.exists():
         path.rename(next_older(path))
     for each in older(path)[: -(most - 1) or None]:

@@ -32,11 +32,7 @@ class StoreLock:
         self._fd: int | None = None
 
     def take(self) -> bool:
-        """Take the lock; return False if another process holds it.
-
-        Raises:
-            OSError: if the lock file cannot be opened.
-        """
+        """Take the lock, or return False if another process holds it; raises OSError."""
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -43,11 +43,7 @@ Seal = Callable[[TaskInfo, SecretValues], TaskInfo]
 
 
 def subscribe_from_wire(session: SessionId, wire: pb.Subscribe) -> Subscribe:
-    """Return the event for a SUBSCRIBE.
-
-    Raises:
-        InvalidRequest: if it is too large, or a role or a demand is malformed or one too many.
-    """
+    """Return the event for a SUBSCRIBE; raises InvalidRequest if it is too large or malformed."""
     _check_size(wire)
     framework = wire.framework
     if not wire.client_id or len(wire.client_id) > 255:
