@@ -20,9 +20,9 @@ from croupier.sim.replay.reader import Reader
 from tests.harness.replayed import look
 from tests.harness.sqlite_stores import commit, read
 from tests.upgrade.build import OLD, extract_old_build
-from tests.upgrade.dump import difference, plain
+from tests.upgrade.plain_records import difference, plain
 
-# The number of tasks of the framework in `tests.upgrade.make`.
+# The number of tasks of the framework in the cluster of the old build.
 TASKS = 20
 
 

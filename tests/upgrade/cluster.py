@@ -147,12 +147,12 @@ class Upgrade(Cluster):
 
 @asynccontextmanager
 async def old_cluster(
-    work_dir: Path, old: Build, *flags: str, short: int = 5, tasks: int = 20
+    work_dir: Path, old: Build, *, short: int = 5, tasks: int = 20
 ) -> AsyncIterator[Upgrade]:
     """Run master, agent and framework of the old build, with tasks in every state."""
     upgrade = Upgrade(work_dir, old, short, tasks)
     try:
-        await upgrade.start_master(*QUICK, *flags)
+        await upgrade.start_master(*QUICK)
         await upgrade.start_agent(AGENT, upgrade.has, on_stop="leave")
         upgrade.start_keeper(is_old=True)
         await eventually(lambda: len(upgrade.ran.starts) == tasks, 2 * WAIT_S, "all tasks start")

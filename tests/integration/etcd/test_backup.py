@@ -27,7 +27,7 @@ from tests.harness.sqlite_stores import commit, opened, read
 from tests.integration.etcd.conftest import Masters
 from tests.unit.test_upgrade import without_terms
 from tests.upgrade.build import OLD
-from tests.upgrade.dump import PREFIX, difference, plain
+from tests.upgrade.plain_records import PREFIX, difference, plain
 
 MASTER = MasterRecord("abc", 1, "secret", 0, (PastTerm(1, "one", 0),))
 
