@@ -79,10 +79,7 @@ def _message(
     name = f"{outer}{message.name}"
     if message.options.map_entry:
         return
-    yield from ("", f"### {name}")
-    if comments.get(path):
-        yield ""
-        yield from paragraph(comments[path])
+    yield from _head(name, comments.get(path, ""))
     if message.field:
         rows = [
             (
@@ -103,15 +100,18 @@ def _message(
 def _enum(
     enum: EnumDescriptorProto, path: Path_, comments: Mapping[Path_, str], outer: str
 ) -> Iterator[str]:
-    yield from ("", f"### {outer}{enum.name}")
-    if comments.get(path):
-        yield ""
-        yield from paragraph(comments[path])
+    yield from _head(f"{outer}{enum.name}", comments.get(path, ""))
     rows = [
         (f"`{value.name}`", str(value.number), cell(comments.get((*path, _VALUES, number), "")))
         for number, value in enumerate(enum.value)
     ]
     yield from ("", *table(("Value", "Number", "Meaning"), rows))
+
+
+def _head(name: str, comment: str) -> Iterator[str]:
+    yield from ("", f"### {name}")
+    if comment:
+        yield from ("", *paragraph(comment))
 
 
 def _type(field: FieldDescriptorProto, message: DescriptorProto) -> str:

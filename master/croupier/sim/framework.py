@@ -65,6 +65,7 @@ class SimulatedFramework:
 
     Attributes:
         framework_id: empty until the master assigned one.
+        has_left: whether it has left, or will at this instant.
         held: the resources of its running tasks, in thousandths, by name.
         declined: the number of offers declined.
         refused: the number of calls that the master refused.
@@ -107,12 +108,7 @@ class SimulatedFramework:
         self._offers: dict[OfferId, Offered] = {}
         self._to_acknowledge: list[tuple[AgentId, TaskId, int]] = []
         self._demand_changed = False
-        self._leaving = False
-
-    @property
-    def has_left(self) -> bool:
-        """Whether it has left, or will at this instant."""
-        return self._leaving
+        self.has_left = False
 
     @property
     def waiting(self) -> int:
@@ -157,7 +153,7 @@ class SimulatedFramework:
 
     def leave(self) -> None:
         """Tear the framework down; the master kills what runs."""
-        self._leaving = True
+        self.has_left = True
         self.kernel.will_send(self)
 
     def take(self, message: ToAgent | ToFramework) -> None:
@@ -186,7 +182,7 @@ class SimulatedFramework:
             part = tuple(self._to_acknowledge[:MAX_NAMED])
             del self._to_acknowledge[:MAX_NAMED]
             self._call(calls.Acknowledge(part))
-        if self._leaving:
+        if self.has_left:
             self._call(calls.Teardown())
             return
         if self._offers:
@@ -200,7 +196,7 @@ class SimulatedFramework:
         self._session = None
         self.error = error
         self._offers.clear()
-        if not self._leaving:
+        if not self.has_left:
             self.kernel.at(self.kernel.now, self.connect)
 
     # Demand.
@@ -319,7 +315,7 @@ class SimulatedFramework:
         if not status.state.is_terminal or status.task_id not in self._running:
             return
         work = self._ended(status.task_id)
-        if status.state is not TaskState.FINISHED and not self._leaving:
+        if status.state is not TaskState.FINISHED and not self.has_left:
             self._wait(work)
         elif self._on_end is not None:
             self._on_end(work)

@@ -23,7 +23,7 @@ each at once. A scale below 1 takes that part of nodes and pods.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -71,13 +71,12 @@ class Arrival:
 
 @dataclass(slots=True)
 class OpenbRun:
-    """The pods under one order of agents; `waits` are in seconds, by pod."""
+    """The pods under one order of agents; `works` are their tasks."""
 
     order: str
     series: Series
     arrivals: list[Arrival]
-    waits: list[float]
-    placed: list[bool]
+    works: list[Work]
     simulated: Simulated
 
     @property
@@ -93,25 +92,25 @@ class OpenbRun:
     @property
     def unplaced(self) -> int:
         """The number of pods without room."""
-        return len(self.placed) - sum(self.placed)
+        return sum(work.started_at is None for work in self.works)
 
     def whole_nodes(self) -> tuple[int, int]:
         """Return how many pods of 8 GPUs were placed, and how many there were."""
-        large = [placed for each, placed in self.each() if each.pod.gpus >= 8]
-        return sum(large), len(large)
+        large = self._works_of(8, 1000)
+        return sum(work.started_at is not None for work in large), len(large)
 
     def wait(self, least: int, most: int) -> float:
         """Return the mean wait of pods of `least` to `most` GPUs, in seconds."""
+        end = self.simulated.virtual_s
         waits = [
-            wait
-            for each, wait in zip(self.arrivals, self.waits, strict=True)
-            if least <= each.pod.gpus <= most
+            (end if work.started_at is None else work.started_at) - work.submitted_at
+            for work in self._works_of(least, most)
         ]
         return fmean(waits) if waits else 0.0
 
-    def each(self) -> Iterator[tuple[Arrival, bool]]:
-        """Yield pods, and whether they were placed."""
-        return zip(self.arrivals, self.placed, strict=True)
+    def _works_of(self, least: int, most: int) -> list[Work]:
+        pairs = zip(self.arrivals, self.works, strict=True)
+        return [work for each, work in pairs if least <= each.pod.gpus <= most]
 
 
 def fill(pods: list[Pod]) -> list[Arrival]:
@@ -168,10 +167,7 @@ def run_order(
     series.watch("taken", lambda: places.taken / gpus)
     series.watch("useless", lambda: places.useless / gpus)
     cluster.run(end, lambda now: progress(now / end))
-    now = cluster.now
-    waits = [(now if w.started_at is None else w.started_at) - w.submitted_at for w in works]
-    placed = [work.started_at is not None for work in works]
-    return OpenbRun(order, series, arrivals, waits, placed, cluster.simulated)
+    return OpenbRun(order, series, arrivals, works, cluster.simulated)
 
 
 def _node(node: GpuNode) -> Node:
