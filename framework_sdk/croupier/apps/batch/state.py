@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from croupier.apps.batch.machine import NodeState, Row
-from croupier.apps.controller.store import Format, Store, locked, state_directory
+from croupier.apps.controller.store import Store, locked, state_directory
 
 _TABLES: Final = """
 CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -24,7 +24,6 @@ CREATE TABLE tasks (
     reason TEXT NOT NULL, output TEXT NOT NULL
 ) WITHOUT ROWID;
 """
-FORMAT: Final = Format("croupier batch", 0x43727042, _TABLES, "run")  # "CrpB"
 
 
 def default_path(job_file: Path) -> Path:
@@ -42,7 +41,7 @@ def opened(path: Path) -> Iterator[BatchState]:
         StateError: if it is damaged, of a newer release, or cannot be opened.
     """
     lock = path.with_name(path.name + ".lock")
-    with locked(lock, f"the state {path} of this job"), BatchState(path, FORMAT) as state:
+    with locked(lock, f"the state {path} of this job"), BatchState(path) as state:
         yield state
 
 
@@ -52,6 +51,9 @@ class BatchState(Store):
     Facts are the `digest` of the plan, empty if there is no run; the `framework_id` under which the
     cluster knows its tasks, empty if it knows none; and `is_complete`, empty until all have ended.
     """
+
+    command, application = "croupier batch", 0x43727042  # "CrpB"
+    tables, facts = _TABLES, "run"
 
     def tasks(self) -> list[Row]:
         """Return all stored tasks."""

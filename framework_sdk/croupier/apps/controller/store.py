@@ -11,9 +11,8 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 from croupier.model.errors import Conflict, CroupierError, Unavailable
 
@@ -25,9 +24,8 @@ class StateError(CroupierError):
     """The state cannot be read or written."""
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
-    """The tables of one application.
+class Store:
+    """An open file; a context manager. One process at a time writes. A subclass is of one command.
 
     Attributes:
         command: such as `croupier cron`, for errors.
@@ -36,22 +34,18 @@ class Format:
         facts: the table of names and values.
     """
 
-    command: str
-    application: int
-    tables: str
-    facts: str
+    command: ClassVar[str]
+    application: ClassVar[int]
+    tables: ClassVar[str]
+    facts: ClassVar[str]
 
-
-class Store:
-    """An open file; a context manager. One process at a time writes."""
-
-    def __init__(self, path: Path, form: Format, *, may_create: bool = True) -> None:
+    def __init__(self, path: Path, *, may_create: bool = True) -> None:
         """Open the file; without `may_create` only for reading.
 
         Raises:
             StateError: if it is damaged, of a newer release, or cannot be opened.
         """
-        self.path, self._form = path, form
+        self.path = path
         with self.errors("open"):
             if may_create:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -73,7 +67,7 @@ class Store:
 
     def fact(self, name: str) -> str:
         """Return the latest value of a fact; empty if there is none."""
-        return str(dict(self.rows(f"SELECT * FROM {self._form.facts}")).get(name, ""))  # noqa: S608
+        return str(dict(self.rows(f"SELECT * FROM {self.facts}")).get(name, ""))  # noqa: S608
 
     def keep(self, **facts: str) -> None:
         """Store facts in one transaction."""
@@ -82,7 +76,7 @@ class Store:
 
     def put(self, connection: sqlite3.Connection, **facts: str) -> None:
         """Store facts in the open transaction."""
-        query = f"INSERT OR REPLACE INTO {self._form.facts} VALUES (?, ?)"  # noqa: S608
+        query = f"INSERT OR REPLACE INTO {self.facts} VALUES (?, ?)"  # noqa: S608
         connection.executemany(query, facts.items())
 
     def rows(self, query: str, values: tuple[object, ...] = ()) -> list[Any]:
@@ -108,18 +102,18 @@ class Store:
                 raise
 
     def _prepare(self, *, may_create: bool) -> None:
-        connection, form = self._connection, self._form
+        connection = self._connection
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         if may_create and not (tables or application):
             connection.execute("PRAGMA journal_mode = WAL")
             connection.executescript(
-                f"BEGIN; {form.tables} PRAGMA application_id = {form.application};"
+                f"BEGIN; {self.tables} PRAGMA application_id = {self.application};"
                 f" PRAGMA user_version = {VERSION}; COMMIT;"
             )
-        elif application != form.application:
-            raise StateError(f"{self.path} is no state of {form.command}")
+        elif application != self.application:
+            raise StateError(f"{self.path} is no state of {self.command}")
         elif version > VERSION:
             raise StateError(f"{self.path} is of a newer release of Croupier, which must read it")
         connection.execute("PRAGMA synchronous = FULL")

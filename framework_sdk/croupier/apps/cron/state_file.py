@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from croupier.apps.controller.store import Format, Store, state_directory
+from croupier.apps.controller.store import Store, state_directory
 from croupier.apps.cron.core.board import Stored
 from croupier.apps.cron.core.job import Effect, KeepCursor, KeepRun, RunState, ScheduledRun
 from croupier.model.errors import NotFound
@@ -25,7 +25,6 @@ CREATE TABLE run (
     detail TEXT NOT NULL, PRIMARY KEY (job, scheduled)
 ) STRICT, WITHOUT ROWID;
 """
-FORMAT: Final = Format("croupier cron", 0x43724E31, _TABLES, "fact")
 _COLUMNS: Final = (
     "job, scheduled, state, attempt, failures, not_before, is_replaced, started, ended,"
     " exit_code, detail"
@@ -34,6 +33,9 @@ _COLUMNS: Final = (
 
 class StateFile(Store):
     """An open state file. The caller holds its lock, unless it only reads."""
+
+    command, application = "croupier cron", 0x43724E31
+    tables, facts = _TABLES, "fact"
 
     def commit(self, effects: Iterable[Effect], kept: dict[str, int]) -> None:
         """Store runs and cursors in one durable commit, and delete the oldest ended runs.
@@ -97,7 +99,7 @@ def opened(path: Path, *, may_create: bool) -> StateFile:
     """
     if not may_create and not path.is_file():
         raise NotFound(f"there is no state at {path}: cron has not run with this name")
-    return StateFile(path, FORMAT, may_create=may_create)
+    return StateFile(path, may_create=may_create)
 
 
 def _keep_run(connection: sqlite3.Connection, run: ScheduledRun, kept: int) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from croupier.apps.batch.machine import NodeState, Row
 from croupier.apps.batch.state import opened as open_batch
-from croupier.apps.controller.store import Format, StateError, Store, locked
+from croupier.apps.controller.store import StateError, Store, locked
 from croupier.apps.cron.core.board import Stored
 from croupier.apps.cron.core.job import KeepCursor, KeepRun, RunState, ScheduledRun
 from croupier.apps.cron.state_file import opened as open_cron
@@ -21,52 +21,53 @@ from croupier.apps.service.state_dir import StateDir
 from croupier.model.errors import Conflict, Unavailable
 from tests.upgrade.build import Build, extract_old_build
 
-FORMAT = Format(
-    "croupier test", 7, "CREATE TABLE fact (name TEXT PRIMARY KEY, value TEXT);", "fact"
-)
+
+class OwnStore(Store):
+    command, application, facts = "croupier test", 7, "fact"
+    tables = "CREATE TABLE fact (name TEXT PRIMARY KEY, value TEXT);"
 
 
 def test_other_files_are_refused_and_unchanged(tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_bytes(b"no database " * 1000)
     with pytest.raises(StateError, match=r"is damaged .*: restore it, or move it away"):
-        Store(text, FORMAT)
+        OwnStore(text)
     assert text.read_bytes() == b"no database " * 1000
     other = tmp_path / "other"
     connection = sqlite3.connect(other)
     connection.execute("CREATE TABLE t (x)")
     connection.close()
     with pytest.raises(StateError, match="is no state of croupier test"):
-        Store(other, FORMAT)
+        OwnStore(other)
     newer = tmp_path / "newer"
-    with Store(newer, FORMAT) as store:
+    with OwnStore(newer) as store:
         store._connection.execute("PRAGMA user_version = 99")
     with pytest.raises(StateError, match="of a newer release"):
-        Store(newer, FORMAT)
+        OwnStore(newer)
 
 
 def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "s"
-    with Store(path, FORMAT) as store:
+    with OwnStore(path) as store:
         store.keep(**{f"t{n}": "x" * 50 for n in range(1000)})
     content = bytearray(path.read_bytes())
     content[4096:20000] = b"\xff" * (20000 - 4096)
     path.write_bytes(content)
     with pytest.raises(StateError, match="damaged") as caught:
-        Store(path, FORMAT)
+        OwnStore(path)
     assert "\n" not in str(caught.value)
 
 
 def test_a_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StateError, match="cannot open the state"):
-        Store(tmp_path / "file" / "s", FORMAT)
+        OwnStore(tmp_path / "file" / "s")
     with pytest.raises(Unavailable, match="cannot make"), locked(tmp_path / "file" / "x", "it"):
         pass
 
 
 def test_a_failed_transaction_changes_nothing(tmp_path: Path) -> None:
-    with Store(tmp_path / "s", FORMAT) as store:
+    with OwnStore(tmp_path / "s") as store:
         store.keep(a="1")
 
         def interrupted() -> None:

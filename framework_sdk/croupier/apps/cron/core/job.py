@@ -187,10 +187,20 @@ def stamp(instant: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class KeepRun:
+class _AboutRun:
+    run: ScheduledRun
+
+
+class KeepRun(_AboutRun):
     """Record a run in the state file."""
 
-    run: ScheduledRun
+
+class LaunchRun(_AboutRun):
+    """Hand the task of a run to the cluster, once it is recorded."""
+
+
+class Kill(_AboutRun):
+    """Kill the task of a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,20 +210,6 @@ class KeepCursor:
     job: str
     cursor: int
     schedule: str
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchRun:
-    """Hand the task of a run to the cluster, once it is recorded."""
-
-    run: ScheduledRun
-
-
-@dataclass(frozen=True, slots=True)
-class Kill:
-    """Kill the task of a run."""
-
-    run: ScheduledRun
 
 
 Effect: TypeAlias = KeepRun | KeepCursor | LaunchRun | Kill
