@@ -115,12 +115,7 @@ class AgentUse:
 
 
 async def agent_use(master: Master, named: str) -> AgentUse:
-    """Return the use of the agent of this id or hostname.
-
-    Raises:
-        NotFound: if there is none.
-        Conflict: if several have that hostname.
-    """
+    """Return the use of the agent of this id or hostname; raises as `find_agent`."""
     agent = await find_agent(master, named)
     return AgentUse(agent, *await _affected(master, agent=agent["agent_id"]))
 
@@ -174,12 +169,7 @@ async def gone_preview(master: Master, named: str) -> Preview:
 
 
 async def teardown_preview(master: Master, named: str) -> Preview:
-    """Return the consequences of tearing a framework down.
-
-    Raises:
-        NotFound: if there is no such framework.
-        Conflict: if several have that name.
-    """
+    """Return the consequences of tearing a framework down; raises as `find_framework`."""
     framework = await find_framework(master, named)
     framework_id = framework["framework_id"]
     tasks, lost = await _affected(master, framework_id=framework_id)

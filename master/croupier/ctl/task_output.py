@@ -62,13 +62,7 @@ class TaskName:
 
 
 def resolve(target: Target, task: TaskName) -> TaskName:
-    """Return the task with ids in place of the names of its framework and agent.
-
-    Raises:
-        InvalidRequest: if an id is malformed.
-        NotFound: if there is no such framework or agent.
-        Conflict: if several have that name.
-    """
+    """Return the task with ids in place of names; raises InvalidRequest, or as `id_of`."""
     check_id("task", task.task_id)
     if not (task.framework_id or task.agent_id):
         return task

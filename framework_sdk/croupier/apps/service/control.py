@@ -90,12 +90,7 @@ async def _answered(line: bytes, answer: Answering) -> Answer:
 
 
 async def ask(directory: Path, request: Mapping[str, Any], timeout_s: float = ANSWER_S) -> Answer:
-    """Return the controller's answer.
-
-    Raises:
-        Unavailable: if no controller answers.
-        CroupierError: if it refuses.
-    """
+    """Return the controller's answer; raises Unavailable if none comes, or its refusal."""
     fd = _open(directory)
     try:
         async with asyncio.timeout(timeout_s):
