@@ -9,7 +9,7 @@ otherwise. A schedule whose minute or hour begins with `*` runs at each matching
 shows. cronsim does the former; for the latter it finds the matches between two leaps, since it
 loses times at a leap of half an hour.
 
-Instants are seconds since the epoch. Wall-clock times are naive datetimes.
+Instants are seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime, timedelta, timezone, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -112,21 +112,19 @@ class Schedule:
     def _next_shown(self, instant: int) -> int | None:
         """Search one period after the other, each with one UTC offset."""
         while True:
-            offset = offset_at(instant, self.zone)
-            wall = next(CronSim(self._fields, wall_clock(instant, offset)), None)
-            if wall is None:
+            clock = timezone(offset_at(instant, self.zone))
+            found = next(CronSim(self._fields, datetime.fromtimestamp(instant, clock)), None)
+            if found is None:
                 return None
-            at = instant_of(wall, offset)
+            at = round(found.timestamp())
             change = next_change(instant, at, self.zone)
-            if change is None:
-                return at
             # The first second of the next stretch counts too.
-            first = wall_clock(change, offset_at(change, self.zone))
-            if self._matches(first):
-                return change
+            if change is None or self._matches(change):
+                return at if change is None else change
             instant = change
 
-    def _matches(self, wall: datetime) -> bool:
+    def _matches(self, instant: int) -> bool:
+        wall = datetime.fromtimestamp(instant, self.zone).replace(tzinfo=None)
         return next(CronSim(self._fields, wall - timedelta(seconds=1)), None) == wall
 
 
@@ -180,16 +178,6 @@ def offset_at(instant: int, zone: tzinfo) -> timedelta:
     offset = datetime.fromtimestamp(instant, zone).utcoffset()
     assert offset is not None
     return offset
-
-
-def wall_clock(instant: int, offset: timedelta) -> datetime:
-    """Return the time of a wall clock that is `offset` ahead of UTC."""
-    return datetime.fromtimestamp(instant, UTC).replace(tzinfo=None) + offset
-
-
-def instant_of(wall: datetime, offset: timedelta) -> int:
-    """Return when a wall clock that is `offset` ahead of UTC shows `wall`."""
-    return round((wall - offset).replace(tzinfo=UTC).timestamp())
 
 
 def next_change(start: int, end: int, zone: tzinfo) -> int | None:
