@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import jwt
@@ -51,7 +51,6 @@ MAX_GROUP: Final = 256
 # The year 9999.
 _LATEST_S: Final = 253_402_300_799
 
-Fetch = Callable[[str], Awaitable[dict[str, Any]]]
 _log = get_logger("croupier.master")
 
 
@@ -175,10 +174,9 @@ def _groups(claim: Any, name: str) -> frozenset[str]:
 class Provider:
     """Verifies tokens of one issuer for one audience, by the issuer's keys."""
 
-    def __init__(self, expected: OidcFlags, clock: Clock, fetch: Fetch = fetch_json) -> None:
+    def __init__(self, expected: OidcFlags, clock: Clock) -> None:
         """Prepare; the first token, or `refresh`, asks the provider."""
-        self._expected, self._issuer = expected, expected.oidc_issuer
-        self._clock, self._fetch = clock, fetch
+        self._expected, self._issuer, self._clock = expected, expected.oidc_issuer, clock
         self._keys: Keys = {}
         self._read_at = self._tried_at = float("-inf")
         self._problem = ""
@@ -253,7 +251,7 @@ class Provider:
             Unavailable: if that fails, or the document is of another issuer.
         """
         where = f"{self._issuer.rstrip('/')}/.well-known/openid-configuration"
-        document = await self._fetch(where)
+        document = await fetch_json(where)
         if document.get("issuer") != self._issuer:
             raise Unavailable(
                 f"{where} is of another issuer; --oidc-issuer must be exactly the one that it names"
@@ -263,4 +261,4 @@ class Provider:
             check_provider_url(url if isinstance(url, str) else "", takes_query=True)
         except InvalidRequest as error:
             raise Unavailable(f"{where}: jwks_uri: {error}") from None
-        return keys_of(await self._fetch(str(url)))
+        return keys_of(await fetch_json(str(url)))

@@ -209,7 +209,7 @@ class Metrics:
         """Count and log a fact."""
         log_fact(fact, self._throttle)
         if self.tracing is not None:
-            self.tracing.happened(fact)
+            self.tracing.spans.happened(fact, time.time_ns())
         entry = self._entries.get(type(fact))
         if entry is not None:
             self._count(entry.name, entry.label_values(fact))
@@ -228,7 +228,7 @@ class Metrics:
         """Note that the terminal status of a task was acknowledged."""
         self._task_times.acknowledged(framework_id, task_id, time.monotonic())
         if self.tracing is not None:
-            self.tracing.acknowledged(framework_id, task_id)
+            self.tracing.spans.acknowledged(framework_id, task_id, time.time_ns())
 
     def _count(self, name: str, values: tuple[object, ...], number: int = 1) -> None:
         """Count for these values of the labels, which are few."""

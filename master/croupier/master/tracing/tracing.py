@@ -8,7 +8,6 @@ The span `task` lasts from the first fact about a task until its end is acknowle
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
@@ -41,8 +40,6 @@ _STEPS: Final = {
 _ENDED: Final = "ended"
 Labels = Callable[[FrameworkId, TaskId], Mapping[str, str]]
 Key = tuple[FrameworkId, TaskId]
-
-CurrentState = Callable[[], State | None]
 
 # About 10 MB.
 MAX_SPANS: Final = 10_000
@@ -238,6 +235,7 @@ class TaskSpans:
         return self._rng.getrandbits(bits) or 1
 
 
+@dataclass(frozen=True, slots=True)
 class Tracing:
     """Traces the tasks of all terms of this process.
 
@@ -246,31 +244,17 @@ class Tracing:
         spans: makes spans of facts.
     """
 
-    def __init__(self, queue: QueueWriter[Span], ratio: float, state: CurrentState) -> None:
-        """Trace the part `ratio` of the tasks that have no trace context.
-
-        Labels of tasks are read from `state`, which is None between terms.
-        """
-        self.queue, self._state = queue, state
-        self.spans = TaskSpans(queue.put, self._labels, ratio, Random())
-
-    def happened(self, fact: facts.Fact) -> None:
-        """Note a fact that the core reported."""
-        self.spans.happened(fact, time.time_ns())
-
-    def acknowledged(self, framework_id: FrameworkId, task_id: TaskId) -> None:
-        """Note that the end of a task was acknowledged."""
-        self.spans.acknowledged(framework_id, task_id, time.time_ns())
-
-    def _labels(self, framework_id: FrameworkId, task_id: TaskId) -> Mapping[str, str]:
-        state = self._state()
-        framework = None if state is None else state.frameworks.get(framework_id)
-        task = None if framework is None else framework.tasks.get(task_id)
-        return {} if task is None else dict(task.info.labels)
+    queue: QueueWriter[Span]
+    spans: TaskSpans
 
 
-def make_tracing(endpoint: str, ratio: float, instance: str, state: CurrentState) -> Tracing:
+def make_tracing(
+    endpoint: str, ratio: float, instance: str, state: Callable[[], State | None]
+) -> Tracing:
     """Start the thread that sends traces to a collector; imports OpenTelemetry.
+
+    Labels of tasks are read from `state`, which is None between terms. Of tasks without a trace
+    context, the part `ratio` is traced.
 
     Raises:
         InvalidRequest: if OpenTelemetry is not installed.
@@ -289,8 +273,14 @@ def make_tracing(endpoint: str, ratio: float, instance: str, state: CurrentState
     def on_failed(error: Exception) -> None:
         _log.warning("traces_not_exported", reason=str(error))
 
+    def labels(framework_id: FrameworkId, task_id: TaskId) -> Mapping[str, str]:
+        now = state()
+        framework = None if now is None else now.frameworks.get(framework_id)
+        task = None if framework is None else framework.tasks.get(task_id)
+        return {} if task is None else dict(task.info.labels)
+
     queue = QueueWriter("traces", send, on_failed, most=MAX_SPANS, pause_s=FLUSH_S)
-    return Tracing(queue, ratio, state)
+    return Tracing(queue, TaskSpans(queue.put, labels, ratio, Random()))
 
 
 TRACING: Final[tuple[Family[Tracing], ...]] = (
