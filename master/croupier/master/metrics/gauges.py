@@ -7,8 +7,8 @@ A follower has no state: it exports `PROCESS` and `LEADERSHIP` only. A scrape is
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Final, TypeVar
 
 from prometheus_client.registry import Collector
 
@@ -22,8 +22,6 @@ from croupier.master.leadership.term import Term
 from croupier.master.metrics.series import (
     FRAMEWORKS,
     ROLES,
-    FrameworkSeries,
-    RoleSeries,
     TopNames,
     framework_series,
     role_series,
@@ -32,6 +30,8 @@ from croupier.master.services.filters import agent_words
 from croupier.model.resources import total_of
 from croupier.model.task import TaskState
 from croupier.process.metric_families import Family, FamilyCollector, exported_amount
+
+T = TypeVar("T")
 
 
 def _agents(state: State) -> dict[str, float]:
@@ -233,22 +233,20 @@ def collectors(
 
     At most so many roles and frameworks have series of their own.
     """
-    top_roles, top_frameworks = TopNames(most_roles), TopNames(most_frameworks)
 
-    def roles() -> RoleSeries | None:
-        if (term := leadership.current) is None:
-            return None
-        return role_series(term.driver.state, top_roles, term.clock.now())
+    def chosen(choose: Callable[[State, TopNames, float], T], most: int) -> Callable[[], T | None]:
+        names = TopNames(most)
 
-    def chosen_frameworks() -> FrameworkSeries | None:
-        if (term := leadership.current) is None:
-            return None
-        return framework_series(term.driver.state, top_frameworks, term.clock.now())
+        def choose_now() -> T | None:
+            term = leadership.current
+            return None if term is None else choose(term.driver.state, names, term.clock.now())
+
+        return choose_now
 
     yield FamilyCollector(PROCESS, lambda: started_s)
     yield FamilyCollector(LEADERSHIP, lambda: leadership)
     yield FamilyCollector(TERM, lambda: leadership.current)
     yield FamilyCollector(STATE, lambda: leadership.state)
-    yield FamilyCollector(ROLES, roles)
-    yield FamilyCollector(FRAMEWORKS, chosen_frameworks)
+    yield FamilyCollector(ROLES, chosen(role_series, most_roles))
+    yield FamilyCollector(FRAMEWORKS, chosen(framework_series, most_frameworks))
     yield FamilyCollector(EVENT_LOG, leadership.recorder)

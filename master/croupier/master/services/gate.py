@@ -67,7 +67,12 @@ class Gate(grpc.aio.ServerInterceptor):
         async def serve_stream(_: object, context: Context) -> None:
             call = Call(method)
             async with self._answered(call, context):
-                await self._begin_stream(call, context, is_bulk=is_bulk)
+                await self._authenticate(call, context)
+                if is_bulk:
+                    await self._checks.admit(call)
+                # There is no request yet.
+                self._checks.require(call, None)
+                begin_call(call)
                 read: Read = context.read
                 requests = (
                     intake.bulk(read) if is_bulk else intake.requests(self._usage(call), read)
@@ -103,14 +108,6 @@ class Gate(grpc.aio.ServerInterceptor):
             return grpc.stream_stream_rpc_method_handler(serve_stream, None, unless_encoded(encode))
         # As a stream, so that gRPC reads the request when it is asked for, not before.
         return grpc.stream_unary_rpc_method_handler(serve_unary)
-
-    async def _begin_stream(self, call: Call, context: Context, *, is_bulk: bool) -> None:
-        """Begin a call with many requests. Raises CroupierError if it is refused."""
-        await self._authenticate(call, context)
-        if is_bulk:
-            await self._checks.admit(call)
-        self._checks.require(call, None)
-        begin_call(call)
 
     @asynccontextmanager
     async def _asked(

@@ -25,20 +25,14 @@ BODY_S: Final = 10.0
 HEADER: Final = "X-Croupier"
 _OWN_SITE: Final = ("same-origin", "none")
 _BODY: Final = "the body"
-_NAMES: Final = {
-    "string": "a text",
-    "boolean": "true or false",
-    "integer": "a whole number",
-    "number": "a number",
-    "array": "a list",
-    "object": "an object",
-}
-_KINDS: Final[Mapping[str, Any]] = {
-    "string": str,
-    "boolean": bool,
-    "number": int | float,
-    "array": list,
-    "object": dict,
+# Names and classes of the types of JSON's schema.
+_KINDS: Final[Mapping[str, tuple[str, Any]]] = {
+    "string": ("a text", str),
+    "boolean": ("true or false", bool),
+    "integer": ("a whole number", int | float),
+    "number": ("a number", int | float),
+    "array": ("a list", list),
+    "object": ("an object", dict),
 }
 _SCHEMAS: Final = Schemas()
 
@@ -100,7 +94,7 @@ def check(value: Any, schema: Schema, where: str) -> None:
         schema = _SCHEMAS.components[schema["$ref"].rpartition("/")[2]]
     kind = schema["type"]
     if not _is_of(value, kind):
-        raise InvalidRequest(f"{where} must be {_NAMES[kind]}")
+        raise InvalidRequest(f"{where} must be {_KINDS[kind][0]}")
     if "enum" in schema and value not in schema["enum"]:
         raise InvalidRequest(unknown_word(f"value of {where}", value, schema["enum"]))
     if kind == "array":
@@ -123,11 +117,10 @@ def _check_keys(value: Mapping[str, Any], schema: Schema, where: str) -> None:
 
 
 def _is_of(value: Any, kind: str) -> bool:
-    if kind == "integer":
-        # JSON has no whole numbers: 1.0 is one.
-        is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-        return is_whole and not isinstance(value, bool)
-    return isinstance(value, _KINDS[kind]) and not (kind == "number" and isinstance(value, bool))
+    if not isinstance(value, _KINDS[kind][1]) or (isinstance(value, bool) and kind != "boolean"):
+        return False
+    # JSON has no whole numbers: 1.0 is one.
+    return kind != "integer" or isinstance(value, int) or value.is_integer()
 
 
 def _no_constant(name: str) -> Any:

@@ -49,7 +49,7 @@ class Forbidden(PermissionDenied):
     """A request that a page of another site may have caused."""
 
 
-# The first that matches; the code of a status that is not among them is in `_CODES`.
+# The first that matches. The last one of a status has the code of answers without an error.
 _KINDS: Final[tuple[tuple[type[CroupierError], int, str], ...]] = (
     (TooLarge, 413, "too-large"),
     (InvalidRequest, 400, "invalid"),
@@ -65,16 +65,10 @@ _KINDS: Final[tuple[tuple[type[CroupierError], int, str], ...]] = (
     (NotLeader, 503, "not-leader"),
     (Unavailable, 503, "unavailable"),
 )
-_CODES: Final = {
-    400: "invalid",
-    401: "unauthenticated",
-    403: "permission-denied",
-    404: "not-found",
+_CODES: Final = {status: code for _, status, code in _KINDS} | {
     405: "method-not-allowed",
-    413: "too-large",
     421: "misdirected",
     500: "internal",
-    503: "unavailable",
 }
 
 
