@@ -57,11 +57,7 @@ class Walk:
         visit: Callable[[State, Sequence[ItemT]], None],
         at_once: int = ITEMS,
     ) -> None:
-        """Call `visit` with `at_once` items at a time; items may disappear meanwhile.
-
-        Raises:
-            CroupierError: as `Leadership.read`.
-        """
+        """Call `visit` with `at_once` items at a time; some may disappear. Raises CroupierError."""
         items = await self._read(list_items)
         at = 0
 

@@ -252,11 +252,7 @@ def _read_certificate(presented: Presented) -> tuple[str, Caller]:
 
 
 def _bearer(values: Sequence[str]) -> str:
-    """Return the token in the metadata `authorization`.
-
-    Raises:
-        AuthenticationFailed: if there are several values, or it has another form.
-    """
+    """Return the bearer token; raises AuthenticationFailed unless there is exactly one."""
     value = values[0]
     is_bearer = value[: len(BEARER)].lower() == BEARER.lower()
     if len(values) > 1 or not is_bearer or len(value) > MAX_TOKEN_BYTES:

@@ -64,11 +64,7 @@ class InputWindow:
 
 
 def start_of(request: operator_pb2.ExecTaskRequest) -> exec_pb2.ExecStart:
-    """Return the start of a command, which must be the first request.
-
-    Raises:
-        InvalidRequest: if it is another request, or the command is malformed.
-    """
+    """Return the start of a command, the first request; raises InvalidRequest if malformed."""
     if request.WhichOneof("request") != "start":
         raise InvalidRequest("the first message must be the start of a command")
     start = request.start

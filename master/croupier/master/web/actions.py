@@ -138,11 +138,7 @@ def _post(path: str, handler: Any, summary: str, body: Any, answer: Any) -> ApiR
 
 
 def change_of(change: Mapping[str, Any]) -> pb.RoleChange:
-    """Return the message of a change in JSON, which has the form of `RoleChange`.
-
-    Raises:
-        InvalidRequest: if it changes nothing, or a setting is malformed.
-    """
+    """Return the message of a change, a `RoleChange` in JSON; raises InvalidRequest."""
     role, reset = change["role"], change.get("reset")
     parts = [number for name, number in PARTS_OF_ROLE.items() if name in change]
     if reset is not None:

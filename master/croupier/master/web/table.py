@@ -100,11 +100,7 @@ def words(name: str, description: str, known: Mapping[str, Any]) -> Parameter:
 
 
 def read_query(parameters: Iterable[Parameter], query: MultiMapping[str]) -> dict[str, Any]:
-    """Return the values of all parameters.
-
-    Raises:
-        InvalidRequest: if one is unknown, malformed, or given several times.
-    """
+    """Return the values of all parameters; raises InvalidRequest if one is not as in the table."""
     by_name = {each.name: each for each in parameters}
     for name in query:
         if name not in by_name:
