@@ -1,14 +1,7 @@
-"""Runs the text scenarios of tests/scenarios/agent: each block is a case, with one agent's core.
-
-A line has commands, with ` | ` between them; indented below it are all effects of the line, unless
-it begins with `given`.
-"""
+"""The cases of tests/scenarios/agent: one agent's core."""
 
 from __future__ import annotations
 
-import re
-import textwrap
-from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from croupier.agent.core import effects as fx
@@ -37,7 +30,6 @@ OVER = {
     "more-disk": ev.Exceeded(Reason.DISK_LIMIT, "its sandbox took 14 MiB, its limit is 10 MiB"),
     "memory": ev.Exceeded(Reason.MEMORY_LIMIT, "it needed more memory than its limit of 8 MiB"),
 }
-INDENT = "    "
 
 
 def key_of(name: str) -> Key:
@@ -149,7 +141,7 @@ def message_text(
     return text if message.session == 1 else f"{text} in session {message.session}"
 
 
-class Case:
+class AgentCase:
     """A registered agent with the id A1, and the commands of one block."""
 
     def __init__(self) -> None:
@@ -160,26 +152,17 @@ class Case:
         self._records: list[rec.Record] = []
         self._life = 0
         self._begin(AgentId("A1"))
+        self._taken = len(self._world.effects)
 
     def _begin(self, agent_id: AgentId) -> None:
         self._world.do(
             ev.AgentStarted(), ev.Connected(1), ev.MasterSeen(3), ev.Registered(agent_id)
         )
 
-    def run(self, command: str) -> list[str]:
-        """Run a command; return what it prints, or all of its effects."""
-        before = len(self._world.effects)
-        command, _, text = command.partition(" : ")
-        name, *words = command.split()
-        is_option = re.compile(r"[a-z]+=").match
-        options = dict(word.split("=", 1) for word in words if is_option(word))
-        plain = [word for word in words if not is_option(word)]
-        if text:
-            options["text"] = text
-        handler: Callable[..., str | None] = getattr(self, "_do_" + name.replace("-", "_"))
-        printed = handler(*plain, **options)
-        done = [effect_text(each) for each in self._world.effects[before:]]
-        return [*done, *([printed] if printed else [])]
+    def take(self) -> list[str]:
+        """Return a line for each effect since the last call."""
+        taken, self._taken = self._taken, len(self._world.effects)
+        return [effect_text(each) for each in self._world.effects[taken:]]
 
     # Orders of the master.
 
@@ -220,9 +203,11 @@ class Case:
     def _do_started(self, name: str = "t1", pid: str = "7") -> None:
         self._world.do(ev.Started(key_of(name), int(pid)))
 
-    def _do_failed(self, name: str, text: str, code: str = "") -> None:
+    def _do_failed(
+        self, name: str, text: str = "it failed", code: str = "", cause: str = ""
+    ) -> None:
         exit_code = int(code) if code else None
-        self._world.do(ev.LaunchFailed(key_of(name), text, exit_code))
+        self._world.do(ev.LaunchFailed(key_of(name), text, exit_code, cause))
 
     def _do_not_started(self, name: str = "t1") -> None:
         self._world.do(ev.NotStarted(key_of(name)))
@@ -270,15 +255,19 @@ class Case:
     def _do_stop(self) -> None:
         self._world.do(ev.StopRequested())
 
-    def _do_checked(self, *parts: str) -> None:
-        self._world.do(ev.HealthChecked(tuple(Problem(part, "it is broken") for part in parts)))
+    def _do_checked(self, *parts: str, by: str = "") -> None:
+        problems = tuple(Problem(part, "it is broken") for part in parts)
+        self._world.do(ev.HealthChecked(problems, by == "trial"))
+
+    def _do_disk_full(self) -> None:
+        self._world.do(ev.DiskFull())
 
     def _do_features(self, *names: str) -> None:
         self._world.state.features = frozenset(Feature(each) for each in names)
 
     def _do_new(self) -> None:
         """Begin again as an agent that no master knows."""
-        self._world = World(registered=False)
+        self._world, self._taken = World(registered=False), 0
 
     def _do_begin(self) -> None:
         self._world.do(ev.AgentStarted())
@@ -336,25 +325,3 @@ class Case:
             "incomplete" if state.record.incomplete else "",
         ]
         return ", ".join(filter(None, parts))
-
-
-def run_agent(text: str) -> str:
-    """Run each block of the text as a case, and return it with the effects that there were."""
-    return "\n\n".join("\n".join(_run_block(block)) for block in text.strip().split("\n\n")) + "\n"
-
-
-def _run_block(block: str) -> Iterable[str]:
-    case = Case()
-    for line in block.splitlines():
-        if line.startswith(INDENT):
-            continue
-        yield line
-        if not line.startswith("#"):
-            commands = line.removeprefix("given ").split(" | ")
-            found = [each for command in commands for each in case.run(command)]
-            if line.startswith("given "):
-                continue
-            yield from textwrap.wrap(
-                "; ".join(found), 118, initial_indent=INDENT, subsequent_indent=INDENT,
-                break_long_words=False, break_on_hyphens=False,
-            )  # fmt: skip

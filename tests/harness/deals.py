@@ -189,7 +189,7 @@ class Case:
         return FrameworkId(name), Role(self._roles[name][0]), AgentId(agent)
 
 
-def run_cases(text: str) -> str:
+def run_deals(text: str) -> str:
     """Run every case, and return the text with what it prints."""
     blocks = []
     for block in text.strip().split("\n\n"):

@@ -9,6 +9,7 @@ from croupier.master.core.events import AgentTask, Claim, Register
 from croupier.master.core.records import TaskRecord
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
+from croupier.model.health import Problem
 from croupier.model.ids import TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Source, TaskInfo, TaskState, TaskStatus
@@ -36,15 +37,20 @@ class Scene(World):
         self,
         *states: TaskState,
         waiting: int = 0,
+        first: int = 1,
         incomplete: bool = False,
         claim: Claim = Claim.KNOWN,
+        problems: tuple[Problem, ...] = (),
     ) -> None:
-        """Register the agent, with `t1` if `states` are its updates, the last unacknowledged."""
+        """Register the agent, with `t1` if `states` are its updates from number `first`.
+
+        Of them, the last `waiting` ones are unacknowledged.
+        """
         tasks: tuple[AgentTask, ...] = ()
         if states:
             statuses = tuple(
                 TaskStatus(self.owner, T1, self.host_id, state, Source.EXECUTOR, sequence=n)
-                for n, state in enumerate(states, 1)
+                for n, state in enumerate(states, first)
             )
             unacknowledged = statuses[len(statuses) - waiting :]
             info = make_task("t1")
@@ -60,6 +66,7 @@ class Scene(World):
             tasks=tasks,
             incomplete=incomplete,
             claim=claim,
+            problems=problems,
         )
         self.do(event)
 

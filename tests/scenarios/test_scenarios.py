@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.harness.agent_story import run_agent
-from tests.harness.deals import run_cases
+from tests.harness.agent_story import AgentCase
+from tests.harness.cases import run_cases
+from tests.harness.deals import run_deals
+from tests.harness.failover_story import FailoverCase
 from tests.harness.scenario import run_story
 
 FOLDER = Path(__file__).parent
 STORIES = sorted(FOLDER.rglob("*.txt"))
-RUNNERS = {"scenarios": run_story, "allocator": run_cases, "agent": run_agent}
+RUNNERS: dict[str, Callable[[str], str]] = {
+    "scenarios": run_story,
+    "allocator": run_deals,
+    "agent": partial(run_cases, make=AgentCase),
+    "failover": partial(run_cases, make=FailoverCase),
+}
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda path: path.stem)

@@ -1,0 +1,83 @@
+"""Masters that were deposed, and removals; `scenarios/failover` tells what survives a failover."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from croupier.master.core.effects import Deposed, Happened, SessionId
+from croupier.master.core.events import Claim, Register
+from croupier.master.core.facts import AgentRefused
+from croupier.master.core.settings import Settings
+from croupier.model.errors import Conflict, NotLeader
+from croupier.model.ids import AgentId
+from croupier.model.resources import Resources
+from tests.harness.restarting import ALL, Scene
+from tests.harness.world import World
+
+
+def test_frameworks_get_time_to_reconnect_after_failover() -> None:
+    scene = Scene()
+    session = scene.framework(name="brief", failover_timeout_s=0.0)
+    brief = scene.framework_id(session)
+    scene.restart()
+    scene.pass_time(scene.state.settings.agent_timeout_s - 1.0)
+    session = scene.framework(framework_id=brief, failover_timeout_s=0.0)
+    assert scene.framework_id(session) == brief
+    scene.restart()
+    scene.pass_time(scene.state.settings.agent_timeout_s + 1.0)
+    assert brief not in scene.state.frameworks
+
+
+def test_master_that_learns_of_a_newer_one_is_deposed() -> None:
+    scene = Scene()
+    agent_id, total = AgentId("A9"), Resources.parse(ALL)
+    register = Register(SessionId(99), agent_id, "h", total, {}, claim=Claim.NEWER)
+    effects = scene.do(register)
+    assert any(isinstance(effect, Deposed) for effect in effects)
+    assert agent_id not in scene.state.agents
+    assert isinstance(scene.closed.get(SessionId(99)), NotLeader)
+
+
+@pytest.mark.parametrize("claim", [Claim.UNPROVEN, Claim.FOREIGN])
+def test_unproven_claim_does_not_depose_the_master(claim: Claim) -> None:
+    scene = Scene()
+    agent_id, total = AgentId("A9"), Resources.parse(ALL)
+    register = Register(SessionId(99), agent_id, "h", total, {}, claim=claim, objection="because")
+    effects = scene.do(register)
+    refused = AgentRefused(agent_id, "h", "because")
+    assert not any(isinstance(effect, Deposed) for effect in effects)
+    assert Happened(refused) in effects
+    assert agent_id not in scene.state.agents
+    assert isinstance(scene.closed.get(SessionId(99)), Conflict)
+
+
+def test_removals_are_rate_limited() -> None:
+    settings = replace(Settings(), removals=2, removal_window_s=60.0)
+    world = World(settings=settings)
+    for number in range(5):
+        session = world.agent(ALL, f"h{number}")
+        world.end_session(session)
+
+    def unreachable() -> int:
+        states = [agent.state_name for agent in world.state.agents.values()]
+        return states.count("unreachable")
+
+    world.pass_time(76.0)
+    assert unreachable() == 2
+    world.pass_time(60.0)
+    assert unreachable() == 4
+    world.pass_time(60.0)
+    assert unreachable() == 5
+
+
+def test_rate_limit_of_removals_tolerates_rounding() -> None:
+    settings = replace(Settings(), removals=1, removal_window_s=0.1)
+    world = World(settings=settings)
+    # In floats, 7.7 + 0.1 - 0.1 is less than 7.7.
+    world.now = 7.7 - (settings.agent_timeout_s - settings.suspect_s)
+    for number in range(3):
+        world.end_session(world.agent(ALL, f"h{number}"))
+    world.pass_time(200.0)
+    assert len(world.state.unreachable) == 3
