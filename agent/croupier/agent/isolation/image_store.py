@@ -113,8 +113,10 @@ class ImageStore:
         half = self._directory / "pulling" / secrets.token_hex(8)
         try:
             half.mkdir(mode=0o700, parents=True)
-            digest, size = self._make(name, half)
-            self._keep(name, half, digest)
+            # A layout may have other content before the pull ends.
+            source = name.source()
+            digest, size = self._make(name, source, half)
+            self._keep(name, source, half, digest)
         except OSError as error:
             raise Unavailable(f"{error.filename or self._directory}: {error.strerror}") from error
         finally:
@@ -134,10 +136,9 @@ class ImageStore:
             if not (kept / "image.json").is_file():
                 remove(kept)
 
-    def _make(self, name: ImageName, half: Path) -> tuple[str, int]:
+    def _make(self, name: ImageName, source: str, half: Path) -> tuple[str, int]:
         """Make the unpacked image in `half`; return its digest and size."""
         layout, tree = half / "layout", half / "tree"
-        source = name.source()
 
         def check() -> None:
             if size_of(half) > self._most:
@@ -163,13 +164,11 @@ class ImageStore:
         subprocess.run(["sync", "-f", str(tree)], capture_output=True, timeout=600)
         return digest, size
 
-    def _keep(self, name: ImageName, half: Path, digest: str) -> None:
+    def _keep(self, name: ImageName, source: str, half: Path, digest: str) -> None:
         """Move the unpacked image to its place, unless another pull was faster."""
         place = self._directory / "roots" / digest
         place.parent.mkdir(mode=0o700, exist_ok=True)
-        # What the present content of a layout means must not be noted under a later one.
-        facts = json.loads((half / "tree/image.json").read_text())
-        reference = self._reference(name, facts["source"])
+        reference = self._reference(name, source)
         reference.parent.mkdir(mode=0o700, exist_ok=True)
         with self._lock:
             if not (place / "image.json").exists():

@@ -115,17 +115,6 @@ class WaitingShim:
     channel: socket.socket
     idle_since: float = 0.0
 
-    def give(self, message: bytes, home: int, run: int) -> bool:
-        """Send it a task, with descriptors of sandbox and run file; return whether it lives."""
-        passed = array("i", (home, run))
-        rights = ((socket.SOL_SOCKET, socket.SCM_RIGHTS, passed),)
-        try:
-            self.channel.sendmsg((message,), rights, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-        except OSError:
-            # It was killed, or is stuck.
-            return False
-        return True
-
 
 class WaitingShims:
     """The waiting shims of one supervisor."""
@@ -220,10 +209,15 @@ class WaitingShims:
         if run < 0:
             run = create_locked(path, waiting.process)
         with closing(run):
-            is_given = waiting.give(message, home, run)
-        if not is_given:
-            unlink_beneath(path)
-        return is_given
+            rights = ((socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", (home, run))),)
+            flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+            try:
+                waiting.channel.sendmsg((message,), rights, flags)
+            except OSError:
+                # It was killed, or is stuck.
+                unlink_beneath(path)
+                return False
+        return True
 
     def _start(self) -> WaitingShim:
         own, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

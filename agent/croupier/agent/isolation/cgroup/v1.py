@@ -114,7 +114,8 @@ class V1Groups:
 
         `total` bounds all of them together; None leaves that as it is.
         """
-        self._of = dict(directories)
+        self._memory, self._cpu = directories.get("memory"), directories.get("cpu")
+        self._pids, self._accounting = directories.get("pids"), directories.get("cpuacct")
         self._all = tuple(dict.fromkeys(directories.values()))
         present = {
             file for file in (*_FEATURES, _WITH_SWAP) if any(each.has(file) for each in self._all)
@@ -123,8 +124,7 @@ class V1Groups:
             feature for file, feature in _FEATURES.items() if file in present
         )
         self._has_swap = _WITH_SWAP in present
-        pids = self._of.get("pids")
-        kept = {name: each for name, each in directories.items() if each is not pids}
+        kept = {name: each for name, each in directories.items() if each is not self._pids}
         self._spare = SpareGroups(kept)
         # Runs whose tasks cannot change their groups, and those of them without killed processes.
         self._fixed: dict[str, Bounds] = {}
@@ -134,13 +134,12 @@ class V1Groups:
 
     def make(self, run: str, bounds: Bounds, *, is_fixed: bool = False) -> tuple[str, ...]:
         """Make the groups of a run, or use some of an earlier one again."""
-        pids = self._of.get("pids")
         if not (is_fixed and self._spare.take(run, bounds)):
             for directory in self._all:
                 directory.make(run)
             self._bind(run, bounds)
-        elif pids is not None:
-            pids.make(run)
+        elif self._pids is not None:
+            self._pids.make(run)
             self._bind_pids(run, bounds)
         if is_fixed:
             self._fixed[run] = bounds
@@ -157,9 +156,9 @@ class V1Groups:
 
     def measure(self, run: str) -> Measured | None:
         """Return what the run has used; None if it has no group."""
-        memory, pids = self._of.get("memory"), self._of.get("pids")
         if not self.has(run):
             return None
+        memory, pids, accounting = self._memory, self._pids, self._accounting
         events = memory.numbers(run, "memory.oom_control") if memory else {}
         killed = events.get("oom_kill", 0)
         if run in self._fixed and not killed:
@@ -170,7 +169,6 @@ class V1Groups:
         peak = memory.number(run, "memory.max_usage_in_bytes") if memory else 0
         most = pids.number(run, "pids.peak") if pids else 0
         refused = self._refused(pids, run, most) if pids else 0
-        accounting = self._of.get("cpuacct")
         return Measured(
             Usage(
                 cpu_ms=accounting.number(run, "cpuacct.usage") // 1_000_000 if accounting else 0,
@@ -193,11 +191,10 @@ class V1Groups:
 
     def kill(self, run: str) -> None:
         """Forbid forks, and kill the processes of the run."""
-        pids = self._of.get("pids")
         self._fixed.pop(run, None)
-        if pids is not None:
+        if self._pids is not None:
             with suppress(FileNotFoundError):
-                pids.write(run, "pids.max", 0)
+                self._pids.write(run, "pids.max", 0)
         kill_listed(lambda: [pid for each in self._all for pid in each.processes(run)])
 
     def remove(self, run: str) -> None:
@@ -209,8 +206,8 @@ class V1Groups:
         if bounds is None or not is_unhurt or not self._spare.keep(run, bounds):
             for directory in self._all:
                 directory.remove(run)
-        elif (pids := self._of.get("pids")) is not None:
-            pids.remove(run)
+        elif self._pids is not None:
+            self._pids.remove(run)
 
     def names(self) -> set[str]:
         """Return the names of all runs with a group."""
@@ -224,19 +221,17 @@ class V1Groups:
             directory.close()
 
     def _bind(self, name: str, bounds: Bounds) -> None:
-        memory, cpu = self._of.get("memory"), self._of.get("cpu")
-        if memory is not None and bounds.memory:
-            self._bind_memory(memory, name, bounds)
-        if cpu is not None:
-            cpu.write(name, "cpu.shares", bounds.shares)
+        if self._memory is not None and bounds.memory:
+            self._bind_memory(self._memory, name, bounds)
+        if self._cpu is not None:
+            self._cpu.write(name, "cpu.shares", bounds.shares)
             if bounds.quota_us and Feature.CPU_QUOTA in self.features:
-                _write_quota(cpu, name, bounds.quota_us)
+                _write_quota(self._cpu, name, bounds.quota_us)
         self._bind_pids(name, bounds)
 
     def _bind_pids(self, name: str, bounds: Bounds) -> None:
-        pids = self._of.get("pids")
-        if pids is not None and bounds.pids:
-            pids.write(name, "pids.max", bounds.pids)
+        if self._pids is not None and bounds.pids:
+            self._pids.write(name, "pids.max", bounds.pids)
 
     def _refused(self, pids: GroupDirectory, run: str, most: int) -> int:
         """Return how many forks were refused: none if the peak is below the limit."""
