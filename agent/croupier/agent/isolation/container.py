@@ -8,8 +8,6 @@ The shim starts `container run`, which starts the runtime and waits for the cont
 made for a run is in WORK_DIR/containers/RUN, or in a mount namespace that ends with its processes.
 The runtime needs rights that the task does not get, so the shim's options that take rights away
 are left out: the runtime takes them away itself.
-
-Functions raise OSError if the system refuses what they need.
 """
 
 from __future__ import annotations

@@ -9,8 +9,6 @@ Where ext4 or xfs has project quotas on, the kernel refuses what goes beyond the
 ENOSPC). The project id of a sandbox is stored in its directory, where the next agent finds it, and
 all that is made in the directory gets the id. The kernel does not refuse blocks to a process with
 CAP_SYS_RESOURCE, and the owner of a file may give it another id. So sandboxes are measured as well.
-
-Functions raise OSError if the system refuses what they need.
 """
 
 from __future__ import annotations

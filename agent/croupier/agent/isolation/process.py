@@ -16,8 +16,6 @@ What it enforces, by options of the shim:
 For a task in namespaces of its own, the shim inside obeys the options. A task with an image starts
 through a runtime that needs mounts and capabilities. It gets the limits and the ports here; the
 runtime does the rest inside.
-
-Functions raise OSError if the system refuses what they need.
 """
 
 from __future__ import annotations

@@ -13,8 +13,6 @@ they run as the agent's user:
 - disks (version 2 with a scheduler that has weights): a weight by its `cpus`.
 
 It also measures the usage of all processes of a task, and finds and kills those that are left.
-
-Functions raise OSError if the system refuses what they need.
 """
 
 from __future__ import annotations

@@ -12,8 +12,6 @@ group in its own. In a container it takes all processes of the container along.
 An agent may be started from another group than the one before it, such as another login. Its
 groups are then in another place, while tasks of the earlier one are in theirs. So the places are
 recorded in the work dir, in `cgroup.json`.
-
-Functions raise OSError if the system refuses what they need.
 """
 
 from __future__ import annotations

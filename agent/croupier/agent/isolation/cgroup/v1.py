@@ -11,8 +11,6 @@ to change it; it has no processes and no groups; the kernel has killed nothing i
 little memory, of files that the kernel can drop. It has the same bounds for the next run. The peak
 of memory and the time of cpus are set back. The peak of processes cannot be, so groups of pids are
 never used again.
-
-Functions raise OSError if the system refuses what they need.
 """
 
 from __future__ import annotations

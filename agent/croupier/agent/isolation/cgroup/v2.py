@@ -1,7 +1,4 @@
-"""Groups of version 2: one for each run, with all controllers.
-
-Functions raise OSError if the system refuses what they need.
-"""
+"""Groups of version 2: one for each run, with all controllers."""
 
 from __future__ import annotations
 
