@@ -13,6 +13,7 @@ import pytest
 from croupier.agent.core.events import Exited, LaunchFailed, Started
 from croupier.agent.shim import run_file, waiting
 from croupier.agent.shim.orphans import end_orphans
+from croupier.agent.shim.start import create_locked
 from tests.harness.eventually import eventually
 from tests.harness.processes import is_running
 from tests.harness.supervisor_fixture import TaskRunner, key
@@ -195,7 +196,7 @@ async def test_a_run_that_its_shim_never_got_was_never_started(runner: TaskRunne
     started = run_file.start_of(shim)
     assert started is not None
     # The agent was killed before it gave the run to the shim.
-    os.close(run_file.create(runner.runs / "t1", run_file.Process(shim, started)))
+    os.close(create_locked(runner.runs / "t1", run_file.Process(shim, started)))
     record = run_file.read_path(runner.runs / "t1")
     assert record == run_file.RunRecord(True, given=run_file.Process(shim, started))
     answer = runner.adopt("t1")

@@ -8,6 +8,7 @@ import pytest
 from croupier.agent import work_dir as module
 from croupier.agent.recover import clean_up
 from croupier.agent.shim import run_file
+from croupier.agent.shim.start import create_locked
 from croupier.agent.work_dir import WorkDir
 from croupier.model.errors import Conflict, Unavailable
 
@@ -62,7 +63,7 @@ async def test_files_other_than_run_files_stay(tmp_path: Path) -> None:
     runs.mkdir()
     for name, content in (("results.csv", b"1,2\n"), ("long", b" " * 1000)):
         (runs / name).write_bytes(content)
-    os.close(run_file.create(runs / "orphan"))
+    os.close(create_locked(runs / "orphan"))
     (runs / "unfinished").write_bytes(b"")
     (runs / "zeros").write_bytes(bytes(run_file.SIZE))
     await clean_up(tmp_path)

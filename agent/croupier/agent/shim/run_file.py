@@ -24,7 +24,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from croupier.agent.directories import closing, open_beneath, unlink_beneath
+from croupier.agent.directories import closing, open_beneath
 from croupier.model.isolation import Usage
 
 LINE = 64
@@ -100,27 +100,12 @@ class RunRecord:
     is_silent: bool = False
 
 
-def blank(given: Process) -> bytes:
-    """Return the content of a run file whose run a shim is given."""
+def blank(given: Process | None) -> bytes:
+    """Return the content of a new run file; `given` is the shim that gets it, if that lives."""
+    if given is None:
+        return _BLANK
     heading = HEADING + b"given %d %d\n" % (given.pid, given.started)
     return heading.ljust(LINE) + _BLANK[LINE:]
-
-
-def create(path: Path, given: Process | None = None) -> int:
-    """Create a run file in its full size; return a descriptor. It must not exist already.
-
-    `given` is the shim that is given the run, if that lives already.
-    """
-    content = _BLANK if given is None else blank(given)
-    fd = open_beneath(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-    try:
-        if os.write(fd, content) != SIZE:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    except BaseException:
-        os.close(fd)
-        unlink_beneath(path)
-        raise
-    return fd
 
 
 def read(fd: int) -> RunRecord:

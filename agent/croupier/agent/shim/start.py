@@ -17,7 +17,7 @@ from pathlib import Path
 from signal import SIGKILL, SIGSTOP
 from typing import Final
 
-from croupier.agent.directories import closing, unlink_beneath
+from croupier.agent.directories import closing, open_beneath, unlink_beneath
 from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
 from croupier.agent.shim.orphans import PREFIX, VARIABLE
@@ -159,18 +159,24 @@ def spawn_shim(
 
 
 def create_locked(path: Path, given: run_file.Process | None = None) -> int:
-    """Create a run file and lock it; return a descriptor for a shim.
+    """Create a run file in its full size, and lock it; return a descriptor for a shim.
 
-    `given` is the shim that will get it, if that lives already.
+    It must not exist already. `given` is the shim that will get it, if that lives already.
 
     Raises:
         OSError: if that fails; no file is left then.
     """
-    created = run_file.create(path, given)
+    created = open_beneath(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
         fd = move_up(created)
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+        try:
+            if os.write(fd, run_file.blank(given)) != run_file.SIZE:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            os.close(fd)
+            raise
+    except BaseException:
         unlink_beneath(path)
         raise
     return fd
