@@ -146,11 +146,7 @@ class Audit:
 
 
 class AuditFile:
-    """Appends lines to a file, and begins another when it is large.
-
-    Attributes:
-        written: bytes that were written.
-    """
+    """Appends lines to a file, and begins another when it is large."""
 
     def __init__(self, path: Path, file_bytes: int = FILE_BYTES, write: Write = write_all) -> None:
         """Open the file; only its owner may read it.
@@ -158,7 +154,6 @@ class AuditFile:
         Raises:
             Unavailable: if that fails, or `path` is not a regular file.
         """
-        self.written = 0
         self._path, self._file_bytes, self._write_all = path, file_bytes, write
         try:
             self._file = _open(path)
@@ -186,7 +181,6 @@ class AuditFile:
         if self._file < 0:
             self._file = _open(self._path)
         self._write_all(self._file, data)
-        self.written += len(data)
         if os.fstat(self._file).st_size >= self._file_bytes:
             self._begin_file()
 
