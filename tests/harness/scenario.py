@@ -61,7 +61,6 @@ class Story(AccessCommands, TaskCommands):
     """A running scenario."""
 
     def __init__(self) -> None:
-        self.world: World = World(settings=LEASES)
         self._out: list[str] = []
         self._sessions: dict[str, SessionId] = {}
         self._names: dict[str, str] = {}
@@ -69,7 +68,7 @@ class Story(AccessCommands, TaskCommands):
         self._held_back = False
         self._next_task = 0
         self._runs = count(1)
-        self._spy(self.world)
+        self._enter(World(settings=LEASES))
 
     def run(self, command: str) -> str:
         """Run a command and return its output."""
@@ -82,7 +81,9 @@ class Story(AccessCommands, TaskCommands):
         handler(plain, options)
         return "\n".join(self._out) or "nothing"
 
-    def _spy(self, world: World) -> None:
+    def _enter(self, world: World) -> None:
+        """Print the effects of a new world."""
+        self.world = world
         original = world._step
 
         def step(event: object) -> list[Effect]:
@@ -99,17 +100,14 @@ class Story(AccessCommands, TaskCommands):
         """Begin another scenario, with these settings."""
         Story.__init__(self)
         numbers = {name: type(getattr(LEASES, name))(each) for name, each in options.items()}
-        self.world = World(settings=replace(LEASES, **numbers))
-        self._spy(self.world)
+        self._enter(World(settings=replace(LEASES, **numbers)))
 
     def _do_secured(self, plain: list[str], options: dict[str, str]) -> None:
-        self.world = SecuredWorld(settings=LEASES)
-        self._spy(self.world)
+        self._enter(SecuredWorld(settings=LEASES))
 
     def _do_weights(self, plain: list[str], options: dict[str, str]) -> None:
         weights = {role: int(weight) * 1000 for role, weight in options.items()}
-        self.world = World(weights, LEASES)
-        self._spy(self.world)
+        self._enter(World(weights, LEASES))
 
     def _do_preemption(self, plain: list[str], options: dict[str, str]) -> None:
         rules = PreemptionRules(
@@ -118,8 +116,7 @@ class Story(AccessCommands, TaskCommands):
             guarantee_timeout_s=float(options.get("guarantee", 15)),
             grace_s=float(options.get("grace", 30)),
         )
-        self.world = World(settings=replace(LEASES, preemption=rules))
-        self._spy(self.world)
+        self._enter(World(settings=replace(LEASES, preemption=rules)))
 
     def _do_role(self, plain: list[str], options: dict[str, str]) -> None:
         settings = RoleSettings(
@@ -236,8 +233,7 @@ class Story(AccessCommands, TaskCommands):
     def _do_finish(self, plain: list[str], options: dict[str, str]) -> None:
         framework, task_id = plain
         self._report(framework, task_id, TaskState.FINISHED)
-        task = self._task(framework, task_id)
-        self._call(framework, calls.Acknowledge(((task.agent_id, task.task_id, task.sequence),)))
+        self._do_acknowledge(plain, options)
 
     def _do_demand(self, plain: list[str], options: dict[str, str]) -> None:
         number = int(options["count"]) if "count" in options else None
@@ -277,10 +273,7 @@ class Story(AccessCommands, TaskCommands):
         effects = self.world.do(OperateAgent(1, self._ids.get(agent, agent), action))
         for effect in effects:
             if isinstance(effect, Answer) and isinstance(effect.result, CroupierError):
-                text = str(effect.result)
-                for known, name in self._names.items():
-                    text = text.replace(known, name)
-                self._out.append(f"refused: {text}")
+                self._out.append(f"refused: {self._with_names(str(effect.result))}")
         if not isinstance(action, MarkGone):
             self._print_agent(agent)
 
@@ -352,10 +345,7 @@ class Story(AccessCommands, TaskCommands):
         for name in plain[1:]:
             self._print_agent(name)
 
-    def _do_time(self, plain: list[str], options: dict[str, str]) -> None:
-        for session in list(self.world.state.peers.values()):
-            session.last_received = self.world.now + float(plain[0])
-        self.world.pass_time(float(plain[0]))
+    _do_time = _do_silence
 
     def _do_shares(self, plain: list[str], options: dict[str, str]) -> None:
         for framework in self.world.state.frameworks.values():
@@ -374,9 +364,7 @@ class Story(AccessCommands, TaskCommands):
             self.world.state.allocator.queries, framework_id, agent_id, self.world.now
         )
         for passed in reasons:
-            detail = passed.detail
-            for known, name in self._names.items():
-                detail = detail.replace(known, name)
+            detail = self._with_names(passed.detail)
             self._out.append(f"{passed.cause.value}, {passed.agents} agents: {detail}")
 
     # Output.
@@ -410,10 +398,8 @@ class Story(AccessCommands, TaskCommands):
             case AgentFailed(_, hostname, text):
                 return f"lost {hostname}: {text}"
             case PreemptRequested(task_ids, agent_id, grace_s, _, reason):
-                for known, name in self._names.items():
-                    reason = reason.replace(known, name)
-                asked = " ".join(task_ids)
-                return f"end {asked} on {self._name(agent_id)} within {grace_s:.0f} s: {reason}"
+                asked, why = " ".join(task_ids), self._with_names(reason)
+                return f"end {asked} on {self._name(agent_id)} within {grace_s:.0f} s: {why}"
             case Subscribed() | Registered():
                 return "welcome"
             case _:

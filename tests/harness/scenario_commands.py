@@ -47,6 +47,12 @@ class Commands:
     _names: dict[str, str]
     _ids: dict[str, str]
 
+    def _with_names(self, text: str) -> str:
+        """Return text with the names that a scenario gives, instead of ids."""
+        for known, name in self._names.items():
+            text = text.replace(known, name)
+        return text
+
 
 class AccessCommands(Commands):
     """The part of a `Story` with authentication on."""
@@ -111,9 +117,7 @@ class AccessCommands(Commands):
 
     def _ask(self, command: Command) -> None:
         answer = self._secured.ask(command)
-        text = str(answer) if isinstance(answer, CroupierError) else ""
-        for known, name in self._names.items():
-            text = text.replace(known, name)
+        text = self._with_names(str(answer)) if isinstance(answer, CroupierError) else ""
         self._out.append(f"{type(answer).__name__}: {text}" if text else "done")
 
 
