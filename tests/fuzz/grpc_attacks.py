@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -41,8 +40,6 @@ _NEVER: Final = frozenset({grpc.StatusCode.UNKNOWN, grpc.StatusCode.DATA_LOSS})
 OUT_OF_ORDER: Final = 0.2
 _DAMAGED: Final = 0.02
 _OVERSIZE: Final = 0.0005
-
-Dial = Callable[[], grpc.aio.Channel]
 
 
 class GrpcAttack(Attack):

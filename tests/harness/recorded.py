@@ -37,16 +37,6 @@ def sealed(line: bytes) -> bytes:
     return codec._sealed(body, b"}}" if body.startswith(b'{"head"') else b"}")
 
 
-class StoppedClock:
-    """A clock that always shows 2026-01-01."""
-
-    def now(self) -> float:
-        return 0.0
-
-    def wall_ms(self) -> int:
-        return 1_767_225_600_000
-
-
 def make_head(
     settings: Settings | None = None,
     policy: str = "drf",

@@ -17,28 +17,6 @@ Measure = Callable[[Forest, Pool], Fraction]
 _RESOLUTION = 1 << 16
 
 
-def dominant_share(forest: Forest, node: Pool) -> Fraction:
-    """Measure by dominant resource fairness."""
-    return forest.dominant(node)
-
-
-def sum_of_shares(forest: Forest, node: Pool) -> Fraction:
-    """Measure by asset fairness."""
-    factors = node.factors or [Fraction(1)] * len(forest.totals)
-    parts = zip(forest.shares(node.used), factors, strict=True)
-    return sum((share / factor for share, factor in parts), Fraction(0))
-
-
-def share_of(resource: int) -> Measure:
-    """Return the measure of fairness in one resource, by its index."""
-
-    def measure(forest: Forest, node: Pool) -> Fraction:
-        factor = node.factors[resource] if node.factors else 1
-        return forest.shares(node.used)[resource] / factor
-
-    return measure
-
-
 class Naive:
     """Each pool is judged by its own share over its weight.
 
@@ -46,7 +24,7 @@ class Naive:
     its other children.
     """
 
-    def __init__(self, measure: Measure = dominant_share) -> None:
+    def __init__(self, measure: Measure = Forest.dominant) -> None:
         """Judge by `measure`."""
         self._measure = measure
 

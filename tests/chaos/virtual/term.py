@@ -18,8 +18,6 @@ from croupier.model.store_position import StorePosition
 from croupier.v1 import agent_pb2 as pb
 from tests.chaos.virtual.network import End
 
-MakeEvent = Callable[[SessionId], Event]
-
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
