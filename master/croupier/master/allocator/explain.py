@@ -167,7 +167,7 @@ def _backing_off(leaf: Leaf, seconds: float, agent_id: str = "") -> PassedOver:
 
 def _outranked(leaf: Leaf, tree: Tree, agents: int) -> PassedOver:
     """Return that only frameworks ahead of the leaf kept agents from it, or that all is in use."""
-    ahead = _ahead_of(leaf, tree)
+    ahead = set(takewhile(lambda other: other is not leaf, tree.in_order()))
     mine = f"it is number {len(ahead) + 1} in order" if ahead else "it is next"
     if tree.policy.name == "drf":
         # Under other policies no entitlement decides.
@@ -205,11 +205,6 @@ def _fits_nowhere(leaf: Leaf, pool: AgentPool) -> list[PassedOver]:
 def _room(unit: Resources, total: Resources) -> list[Fraction]:
     """Return the parts of the amounts in `unit` that `total` has, the smallest first."""
     return sorted(min(Fraction(total[n], milli), Fraction(1)) for n, milli in unit.scalars.items())
-
-
-def _ahead_of(leaf: Leaf, tree: Tree) -> dict[Leaf, None]:
-    """Return the leaves that are served before the leaf now. O(leaves)."""
-    return dict.fromkeys(takewhile(lambda other: other is not leaf, tree.in_order()))
 
 
 def _only_holder(leaf: Leaf, tree: Tree) -> str:

@@ -33,10 +33,8 @@ class PendingDemand:
 
     __slots__ = ("demand", "outstanding", "shape", "unmet")
 
-    def __init__(self, demand: Demand, outstanding: int = 0, shape: Shape | None = None) -> None:
-        self.demand = demand
-        self.outstanding = outstanding
-        self.shape = shape
+    def __init__(self, demand: Demand, shape: Shape | None = None) -> None:
+        self.demand, self.shape, self.outstanding = demand, shape, 0
         self.unmet: dict[AgentId, Constraint | None] = {}
 
     @property

@@ -138,11 +138,6 @@ class Agent:
         return self.state is AgentState.CONNECTED and not is_withheld
 
     @property
-    def is_forgettable(self) -> bool:
-        """Whether it has no tasks, and no setting of an operator's."""
-        return not self.tasks and not self.deactivated and self.drain is None
-
-    @property
     def is_empty(self) -> bool:
         """Whether all its tasks have ended. O(tasks)."""
         return all(task.state.is_terminal for task in self.tasks.values())

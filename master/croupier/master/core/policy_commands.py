@@ -66,11 +66,6 @@ class Draft:
     revoked: dict[KeyId, str]
     settings: Settings
 
-    @classmethod
-    def of(cls, policy: AccessPolicy, settings: Settings) -> Draft:
-        """Return a draft without any change."""
-        return cls(dict(policy.groups), dict(policy.rules), dict(policy.revoked), settings)
-
     def members(self, group: str) -> frozenset[str]:
         """Return the members of a group.
 
@@ -220,7 +215,9 @@ def apply(change: PolicyChange, draft: Draft) -> None:
         case RemoveRule(name):
             _remove(draft.rules, name, f"no rule {name[:80]!r}")
         case RevokeKey(key_id, description):
-            draft.revoked[_checked_key(key_id)] = checked_description(description)
+            if not _KEY_ID.match(key_id):
+                raise InvalidRequest(f"a key has an id of {KEY_DIGITS} hexadecimal digits")
+            draft.revoked[key_id] = checked_description(description)
         case RestoreKey(key_id):
             _remove(draft.revoked, key_id, f"no key {key_id[:80]!r} is revoked")
 
@@ -229,12 +226,6 @@ def _remove(known: dict[NameT, ValueT], name: NameT, error: str) -> None:
     if name not in known:
         raise NotFound(error)
     del known[name]
-
-
-def _checked_key(key_id: KeyId) -> KeyId:
-    if not _KEY_ID.match(key_id):
-        raise InvalidRequest(f"a key has an id of {KEY_DIGITS} hexadecimal digits")
-    return key_id
 
 
 def checked_description(text: str) -> str:
@@ -298,11 +289,11 @@ class UpdatePolicy(OperatorCommand[AccessPolicy]):
         require_administer(state, self.caller)
         if not 1 <= len(self.changes) <= MAX_CHANGES:
             raise InvalidRequest(f"a call makes 1 to {MAX_CHANGES} changes")
-        draft = Draft.of(state.access, state.settings)
+        before = state.access
+        draft = Draft(dict(before.groups), dict(before.rules), dict(before.revoked), state.settings)
         for change in self.changes:
             apply(change, draft)
         draft.check()
-        before = state.access
         policy = AccessPolicy(before.is_on, draft.groups, draft.rules, draft.revoked)
         check_administered(state, policy, self.caller, self.now_ms)
         records = list(changed_records(before, draft))

@@ -176,15 +176,19 @@ class State:
         return None
 
     def forget_unreachable(self) -> list[AgentId]:
-        """Forget the oldest forgettable agents if too many are unreachable; return their ids.
+        """Forget the oldest agents if too many are unreachable; return their ids.
 
-        A forgotten agent may return with its tasks, as a new one. Agents that became unreachable
-        under earlier masters come first, in no order. O(unreachable agents).
+        Agents with tasks, or with a setting of an operator's, are not forgotten. A forgotten agent
+        may return with its tasks, as a new one. Agents that became unreachable under earlier
+        masters come first, in no order. O(unreachable agents).
         """
         too_many = len(self.unreachable) - self.settings.unreachable_agents
         if too_many <= 0:
             return []
-        found = (each for each in self.unreachable if self.agents[each].is_forgettable)
+        agents = map(self.agents.__getitem__, self.unreachable)
+        found = (
+            a.agent_id for a in agents if not (a.tasks or a.deactivated or a.drain is not None)
+        )
         forgotten = list(islice(found, too_many))
         for agent_id in forgotten:
             del self.agents[agent_id], self.unreachable[agent_id]
