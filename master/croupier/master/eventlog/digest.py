@@ -19,8 +19,9 @@ The outcomes are the decisions in short: for people, and for replays of a log wi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
+from typing import Final
 
 from croupier.master.core import facts
 from croupier.master.core.effects import AccessChanged, Answer, Close, Effect, Happened, Save, Send
@@ -31,6 +32,16 @@ from croupier.model.ids import OfferId, Role
 from croupier.model.task import Source
 
 _LENGTH = 16
+# The word and the fields of facts; all others have no outcome.
+_NAMED: Final[Mapping[type, tuple[str, ...]]] = {
+    facts.AgentJoined: ("agent", "agent_id"),
+    facts.FrameworkJoined: ("framework", "framework_id"),
+    facts.AgentLeft: ("agent-left", "agent_id", "why"),
+    facts.AgentOperated: ("agent-operated", "agent_id", "action"),
+    facts.AgentDrained: ("agent-drained", "agent_id"),
+    facts.FrameworkLeft: ("framework-left", "framework_id", "why"),
+    facts.RoleChanged: ("role", "role"),
+}
 
 
 def outcomes_of(effects: Sequence[Effect]) -> list[Outcome]:
@@ -48,44 +59,15 @@ def outcomes_of(effects: Sequence[Effect]) -> list[Outcome]:
 
 
 def _outcome(fact: facts.Fact, roles: dict[OfferId, Role]) -> Outcome | None:
-    match fact:
-        case facts.TaskMoved():
-            if not fact.state.is_terminal and fact.source is not Source.MASTER:
-                return None
-            place = fact.framework_id, fact.task_id, fact.state.name, fact.agent_id
-            return ("task", *place, fact.reason.name)
-        case facts.OfferMade(offer_id):
-            return ("offer", offer_id, fact.framework_id, roles[offer_id], fact.agent_id)
-        case facts.AgentJoined(agent_id):
-            return ("agent", agent_id)
-        case facts.FrameworkJoined(framework_id):
-            return ("framework", framework_id)
-        case facts.AgentLeft(agent_id):
-            return ("agent-left", agent_id, fact.why)
-        case facts.AgentOperated(agent_id):
-            return ("agent-operated", agent_id, fact.action)
-        case facts.AgentDrained(agent_id):
-            return ("agent-drained", agent_id)
-        case facts.FrameworkLeft(framework_id):
-            return ("framework-left", framework_id, fact.why)
-        case facts.RoleChanged(role):
-            return ("role", role)
-        case (
-            facts.AgentRefused()
-            | facts.TasksUnproven()
-            | facts.AgentUnhealthy()
-            | facts.AgentHealthy()
-            | facts.FrameworkTornDown()
-            | facts.OfferEnded()
-            | facts.OffersUnanswered()
-            | facts.CallAnswered()
-            | facts.PreemptionBegun()
-            | facts.PreemptionEnded()
-            | facts.UpdateHandled()
-            | facts.UpdateAcknowledged()
-            | facts.TaskLined()
-        ):
+    if isinstance(fact, facts.TaskMoved):
+        if not fact.state.is_terminal and fact.source is not Source.MASTER:
             return None
+        place = fact.framework_id, fact.task_id, fact.state.name, fact.agent_id
+        return ("task", *place, fact.reason.name)
+    if isinstance(fact, facts.OfferMade):
+        return ("offer", fact.offer_id, fact.framework_id, roles[fact.offer_id], fact.agent_id)
+    word, *names = _NAMED.get(type(fact), ("",))
+    return (word, *(getattr(fact, name) for name in names)) if word else None
 
 
 class Digest:

@@ -48,7 +48,6 @@ from croupier.master.store.rows import (
     Row,
     Rows,
     decode,
-    key_of,
     sealed,
 )
 from croupier.model.errors import Conflict, FailedOver, InvalidRequest, Unavailable
@@ -144,11 +143,7 @@ class EtcdStore(Store):
     async def commit(self, records: Sequence[Record]) -> None:
         """See `Store`; raises FailedOver if another master leads."""
         assert self._is_loaded, "load comes first"
-        latest: dict[tuple[str, str], Record] = {}
-        for record in records:
-            latest.pop(key_of(record), None)
-            latest[key_of(record)] = record
-        rows = list(map(self._rows.encode, latest.values()))
+        rows = self._rows.encode_latest(records)
         transactions = batches(self._keys, rows)
         if len(transactions) == 1:
             await self._transact(transactions[0], is_commit=True)

@@ -116,6 +116,11 @@ class Rows:
             self._unknown[kind, _id_of(stored, record)] = message.SerializeToString()
         return record
 
+    def encode_latest(self, records: Iterable[r.Record]) -> list[Row]:
+        """Return the rows of `records`; the last record of a kind and id wins."""
+        latest = {key_of(each): each for each in records}
+        return list(map(self.encode, latest.values()))
+
     def encode(self, record: r.Record) -> Row:
         """Return the row of `record`; for a `Forget`, the row to delete."""
         row = encode(record)
@@ -141,7 +146,7 @@ def decode(kind: str, body: bytes) -> r.Record:
 
 
 def key_of(record: r.Record) -> tuple[str, str]:
-    """Return kind and id of the row of `record`; the last record of a key wins."""
+    """Return kind and id of the row of `record`."""
     stored = _KIND_OF[type(record)]
     return stored.tag, _id_of(stored, record)
 

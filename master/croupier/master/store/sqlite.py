@@ -25,7 +25,6 @@ from croupier.master.store.rows import (
     Row,
     Rows,
     converted,
-    key_of,
 )
 from croupier.master.store.sqlite_table import LOCKED, StoredRow, is_damage, meaning
 from croupier.master.store.wal import damage
@@ -245,9 +244,7 @@ class SqliteStore(Store):
 
     def _commit(self, records: Sequence[Record]) -> None:
         connection = self._connected
-        # The last record of a kind and id wins.
-        latest = {key_of(each): each for each in records}
-        rows = list(map(self._rows.encode, latest.values()))
+        rows = self._rows.encode_latest(records)
         commits = self.commits + 1
         try:
             with table.transaction(connection):
