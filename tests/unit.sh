@@ -7,18 +7,19 @@ set -eu
 cd "$(dirname "$0")/.."
 sh deploy/setup.sh dev
 if [ -z "${1:-}" ]; then
-    # Four shares at a time: the first two compute, and those of programs and connections also wait.
+    # All shares at once: the first two compute, and those of programs and connections also wait.
     logs="$(mktemp -d)"
     trap 'rm -rf "$logs"' EXIT
     result=0
-    xargs -P 4 -I '{}' sh -c '
+    xargs -P 5 -I '{}' sh -c '
         set -- {}
         log=$1; shift
         .venv/bin/python -m pytest -q -p no:cacheprovider -p no:schemathesis "$@" >"$log" 2>&1
     ' <<END || result=1
 $logs/simulator tests/unit/sim tests/scenarios
 $logs/master tests/unit/master
-$logs/programs tests/unit/apps tests/unit/ctl tests/unit/net tests/unit/process
+$logs/programs tests/unit/apps tests/unit/ctl
+$logs/connections tests/unit/net tests/unit/process
 $logs/others tests/unit $(printf -- '--ignore=tests/unit/%s ' sim master apps ctl net process)
 END
     cat "$logs"/*
