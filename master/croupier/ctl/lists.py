@@ -212,8 +212,11 @@ def print_list(
         else:
             print(shown.empty if await may_view(master, every) else restricted(shown.empty))
 
-    try:
-        run(target, printed)
-    except Refused as error:
-        # Only values of the flags can be malformed.
-        raise InvalidRequest(str(error)) from None
+    async def checked(master: Master) -> None:
+        try:
+            await printed(master)
+        except Refused as error:
+            # Only values of the flags can be malformed: the master was found before.
+            raise InvalidRequest(str(error)) from None
+
+    run(target, checked)
