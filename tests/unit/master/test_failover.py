@@ -6,15 +6,18 @@ from dataclasses import replace
 
 import pytest
 
+from croupier.master.core import calls
 from croupier.master.core.effects import Deposed, Happened, SessionId
 from croupier.master.core.events import Claim, Register
 from croupier.master.core.facts import AgentRefused
+from croupier.master.core.records import task_key
 from croupier.master.core.settings import Settings
 from croupier.model.errors import Conflict, NotLeader
 from croupier.model.ids import AgentId
 from croupier.model.resources import Resources
-from tests.harness.restarting import ALL, Scene
-from tests.harness.world import World
+from croupier.model.task import Reason, TaskState
+from tests.harness.restarting import ALL, T1, Scene
+from tests.harness.world import World, make_task
 
 
 def test_frameworks_get_time_to_reconnect_after_failover() -> None:
@@ -81,3 +84,20 @@ def test_rate_limit_of_removals_tolerates_rounding() -> None:
         world.end_session(world.agent(ALL, f"h{number}"))
     world.pass_time(200.0)
     assert len(world.state.unreachable) == 3
+
+
+def test_a_task_that_an_older_store_has_lined_up_elsewhere_is_lost_once_it_is_listed() -> None:
+    scene = Scene()
+    scene.call(scene.session, calls.Submit((make_task("t1", "cpus:9"),)))
+    other = scene.agent_id(scene.agent(ALL, "other"))
+    # In the store it is lined up there; later it ran on the first agent, which the store has lost.
+    key = task_key(scene.owner, T1)
+    scene.ledger[key] = replace(scene.ledger[key], agent_id=other)
+    scene.saved.append(scene.ledger[key])
+    scene.restart()
+    scene.framework_back()
+    scene.agent_back(TaskState.RUNNING, TaskState.FINISHED, waiting=1, claim=Claim.GIVEN_UP)
+    (status,) = scene.task_updates()
+    assert (status.state, status.reason) == (TaskState.LOST, Reason.TASK_UNKNOWN)
+    scene.agent(ALL, "other", agent_id=other)
+    assert not scene.state.agents[other].line

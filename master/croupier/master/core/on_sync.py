@@ -27,6 +27,7 @@ from croupier.master.core.on_task import (
     on_status,
     order_kill,
     orphan,
+    recall,
     request_kill,
     set_status,
 )
@@ -167,8 +168,11 @@ def _on_listed(
         task = _add_found(state, agent, framework, report, is_complete, now)
         if task is not None:
             yield Save(task.record())
+    # Only a store that lost records can hold it as queued, or as lined up at another agent.
+    if task is not None and task.is_lined_up and task.agent_id != agent.agent_id:
+        yield from recall(state, task)
+        yield from give_back(state, task, now)
     if task is not None and task.is_queued:
-        # Only a store that lost records can hold it as queued.
         message = f"agent {agent.agent_id} has run it already"
         yield from end_queued(state, task, TaskState.LOST, Reason.TASK_UNKNOWN, message, now)
     if task is not None:
