@@ -22,6 +22,7 @@ from croupier.futures.shape import Shape
 from croupier.futures.start import private_python_hint
 from croupier.sdk import (
     Conflict,
+    Constraint,
     CroupierError,
     Framework,
     InvalidRequest,
@@ -33,6 +34,7 @@ from croupier.sdk import (
     TaskState,
     TaskStatus,
     Unavailable,
+    enforces,
 )
 
 _PREFIX: Final = "DASK_DISTRIBUTED__COMM__"
@@ -74,6 +76,12 @@ class DaskLaunch:
     user: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()
+
+    @property
+    def conditions(self) -> tuple[Constraint, ...]:
+        """Conditions on agents."""
+        needs = self.task("check", "tcp://check", Security()).needs
+        return (*self.shape.constraints, *((enforces(*needs),) if needs else ()))
 
     def task(self, worker: str, scheduler: str, security: Security) -> Task:
         """Return the task of a worker, named `worker`, of the scheduler at an address.
@@ -227,7 +235,7 @@ class WorkerFramework(Framework):
         self._wanted.add(worker)
         while worker in self._wanted:
             try:
-                (verdict,) = await self.submit([task], constraints=self.launch.shape.constraints)
+                (verdict,) = await self.submit([task], constraints=self.launch.conditions)
             except Unavailable:
                 # It may have it. The update of a task that it does not know begins again.
                 await self.reconcile([worker])

@@ -30,10 +30,9 @@ _WEIGHT: Final = 0.2
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """A worker, from the submission of its task to its end.
+    """A worker, from the launch of its task to its end.
 
     Attributes:
-        is_placed: whether its task has left the queue of the master.
         is_ready: whether it takes calls.
         is_leaving: whether it gets no more of them.
         calls: those that it holds; the first is the one that it runs.
@@ -45,7 +44,6 @@ class Worker:
 
     task_id: str
     shape: Shape
-    is_placed: bool = False
     is_ready: bool = False
     is_leaving: bool = False
     calls: dict[int, Call] = field(default_factory=dict)
@@ -121,36 +119,25 @@ class Board:
         room = self.max_workers - len(self.workers)
         wanted: dict[Shape, int] = {}
         for shape, queue in self._waiting.items():
-            count = min(-self._spare(shape), room) if queue else 0
+            if not queue:
+                continue
+            own = [worker for worker in self.workers.values() if worker.shape == shape]
+            busy = sum(len(worker.calls) for worker in own)
+            have = sum(not worker.is_leaving for worker in own)
+            count = min(len(queue) + busy - have, room)
             if count > 0:
                 wanted[shape] = count
                 room -= count
         return wanted
 
-    def unneeded(self) -> list[Worker]:
-        """Return workers that wait for an agent and for which there are no calls left."""
-        newest = [each for each in reversed(self.workers.values()) if not each.is_placed]
-        found: list[Worker] = []
-        for shape in self._waiting:
-            own = [worker for worker in newest if worker.shape == shape]
-            found += own[: max(0, self._spare(shape))]
-        return found
-
-    def _spare(self, shape: Shape) -> int:
-        """Return how many workers of a shape there are beyond its calls; negative if too few."""
-        own = [worker for worker in self.workers.values() if worker.shape == shape]
-        busy = sum(len(worker.calls) for worker in own)
-        return sum(not worker.is_leaving for worker in own) - busy - len(self._waiting[shape])
-
-    def add_worker(self, task_id: str, shape: Shape) -> Worker:
+    def place(self, task_id: str, shape: Shape) -> Worker:
         """Record the task of a new worker."""
         worker = self.workers[task_id] = Worker(task_id, shape)
         return worker
 
     def ready(self, worker: Worker, now: float) -> None:
         """Record that a worker takes calls."""
-        worker.is_placed = worker.is_ready = True
-        worker.since = now
+        worker.is_ready, worker.since = True, now
         self._rest(worker)
 
     def unready(self, worker: Worker) -> None:

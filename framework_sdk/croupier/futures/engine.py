@@ -46,7 +46,6 @@ class Engine:
         self._loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
         self._changed = asyncio.Event()
-        self._planning: asyncio.Task[None] | None = None
         self._told: Progress | None = None
         self._exchange = Exchange(self._loop, self._changed.set, settings)
 
@@ -75,7 +74,7 @@ class Engine:
             self.check_open()
             if self._thread is None:
                 self._thread = threading.Thread(
-                    target=self._run, name="croupier-futures", daemon=True
+                    target=self._run, args=(call.terms.shape,), name="croupier-futures", daemon=True
                 )
                 self._thread.start()
             self._post(lambda: self._exchange.add(call))
@@ -122,10 +121,10 @@ class Engine:
 
     # The thread.
 
-    def _run(self) -> None:
+    def _run(self, first: Shape) -> None:
         asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_until_complete(self._main())
+            self._loop.run_until_complete(self._main(first))
         except BaseException as error:
             _LOGGER.exception("the executor failed")
             self._exchange.break_off(ClusterBroken(f"the executor failed: {error!r}"))
@@ -138,7 +137,7 @@ class Engine:
                 self._take()
                 self._loop.close()
 
-    async def _main(self) -> None:
+    async def _main(self, first: Shape) -> None:
         reach = self.settings.reach
         self._identity = ExecutorIdentity()
         self._gate = Gate(self._identity, self._exchange, self.settings.max_bytes)
@@ -148,10 +147,10 @@ class Engine:
             text = f"cannot listen on {reach.listen}:{reach.port}: {error}"
             self._exchange.break_off(ClusterBroken(text))
             return
-        self._fleet = Fleet(self.settings, self._exchange, self._make_task)
+        self._fleet = Fleet(self.settings, self._exchange, self._make_task, first)
         session = asyncio.create_task(self._session())
         try:
-            await self._serve()
+            await self._serve(session)
         finally:
             await self._end(session)
 
@@ -161,28 +160,33 @@ class Engine:
         except CroupierError as error:
             self._exchange.on_fleet_failed(error)
 
-    async def _serve(self) -> None:
+    async def _serve(self, session: asyncio.Task[None]) -> None:
         """Run until all is over."""
         while not self._is_over():
             self._tick()
-            self._plan()
+            planning = asyncio.create_task(self._plan())
             self._changed.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(TICK_S if self._exchange.board.running else IDLE_TICK_S):
                     await self._changed.wait()
+            if session.done():
+                await asyncio.gather(planning, return_exceptions=True)
+            if planning.done():
+                planning.result()
+                continue
+            # The master does not answer now; calls go on meanwhile.
+            while not (planning.done() or self._is_over()):
+                self._tick()
+                await asyncio.wait({planning}, timeout=TICK_S)
+            if not planning.done():
+                planning.cancel()
 
-    def _plan(self) -> None:
-        """Have workers submitted and withdrawn; calls go on while the master does not answer."""
-        if self._planning is not None:
-            if not self._planning.done():
-                return
-            self._planning.result()
-            self._planning = None
-        board, may_start = self._exchange.board, self._exchange.starts.may_start(time.monotonic())
-        missing, unneeded = board.missing() if may_start else {}, board.unneeded()
-        if self._fleet.framework_id is not None and (missing or unneeded):
-            self._planning = asyncio.create_task(self._fleet.plan(missing, unneeded))
-            self._planning.add_done_callback(lambda _: self._changed.set())
+    async def _plan(self) -> None:
+        if self._fleet.framework_id is None or not self._exchange.starts.may_start(
+            time.monotonic()
+        ):
+            return
+        await self._fleet.plan(self._exchange.board.missing())
 
     def _is_over(self) -> bool:
         if self._exchange.broken is not None:

@@ -75,8 +75,8 @@ class Exchange:
 
     def progress(self, arrived: int) -> Progress:
         """Count calls and workers; approximately, while they change."""
-        placed = [worker for worker in list(self.board.workers.values()) if worker.is_placed]
-        ready = sum(worker.is_ready for worker in placed)
+        workers = list(self.board.workers.values())
+        ready = sum(worker.is_ready for worker in workers)
         return Progress(
             waiting=self.board.waiting + arrived,
             running=self.board.running,
@@ -84,7 +84,7 @@ class Exchange:
             failed=self.failed,
             retried=self.retried,
             workers=ready,
-            starting=len(placed) - ready,
+            starting=len(workers) - ready,
         )
 
     def tidy(self, idle_s: float) -> None:
@@ -295,13 +295,8 @@ class Exchange:
 
     # Workers, as the master tells.
 
-    def on_placed(self, task_id: str) -> None:
-        """Handle the placement of a worker on an agent."""
-        if task_id in self.board.workers:
-            self.board.workers[task_id].is_placed = True
-
     def forget(self, task_id: str) -> None:
-        """Handle a worker that the master does not have, or has no more."""
+        """Handle a launch that had no effect."""
         self.board.lost(task_id)
         self._wake()
 

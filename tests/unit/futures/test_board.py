@@ -21,7 +21,7 @@ def call(shape: Shape = SMALL, payload: bytes = b"x", **terms: Any) -> Call:
 
 
 def ready(board: Board, task_id: str, shape: Shape = SMALL, now: float = 0.0) -> Worker:
-    worker = board.add_worker(task_id, shape)
+    worker = board.place(task_id, shape)
     board.ready(worker, now)
     return worker
 
@@ -47,24 +47,11 @@ def hasten(board: Board, worker: Worker, calls: int = 3) -> float:
 def test_as_many_workers_as_calls_are_wanted_at_most_the_bound() -> None:
     board, _ = filled(3)
     assert board.missing() == {SMALL: 3}
-    board.add_worker("w1", SMALL)
+    board.place("w1", SMALL)
     assert board.missing() == {SMALL: 2}
     for _ in range(10):
         board.add(call())
     assert board.missing() == {SMALL: 3}
-
-
-def test_queued_workers_without_calls_are_not_needed() -> None:
-    board, calls = filled(3)
-    first, second, third = (board.add_worker(f"w{n}", SMALL) for n in (1, 2, 3))
-    assert board.unneeded() == []
-    board.drop(calls[0])
-    assert board.unneeded() == [third]
-    first.is_placed = True
-    for each in calls[1:]:
-        board.drop(each)
-    assert board.unneeded() == [third, second]
-    assert board.missing() == {}
 
 
 def test_calls_run_in_order_and_one_at_a_time_at_first() -> None:
