@@ -8,6 +8,7 @@ and remove what an earlier one has made. Functions raise OSError if the system r
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from pathlib import Path
@@ -273,8 +274,10 @@ class Layers:
 
     def close(self) -> None:
         """Release what isolators hold for the agent; what they made for tasks stays."""
-        for isolator in self.isolators:
-            isolator.close()
+        with ExitStack() as stack:
+            # Each is closed, whatever closing another one raises.
+            for isolator in self.isolators:
+                stack.callback(isolator.close)
 
 
 def joined(*found: Usage | None) -> Usage | None:

@@ -187,15 +187,13 @@ class ControllerRun:
             f"the controller runs: version {service.target}, {service.rules.instances} instances"
         )
         answer = partial(answer_about, controller, self._journal)
-        try:
-            async with (
-                controller.serving(controller.tick()),
-                listening(self._directory.path, answer),
-            ):
-                await first(signalled, controller.over)
-                return await self._ended(controller)
-        finally:
-            controller.save_last()
+        async with listening(self._directory.path, answer):
+            try:
+                async with controller.serving(controller.tick()):
+                    await first(signalled, controller.over)
+                    return await self._ended(controller)
+            finally:
+                controller.save_last()
 
     async def _ended(self, controller: Controller) -> int:
         """Report why the controller ended; return the exit code."""

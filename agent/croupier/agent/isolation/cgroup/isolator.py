@@ -23,13 +23,20 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from croupier.agent.core.events import NO_ENDING, Ending
 from croupier.agent.isolation.cgroup import v1, v2
 from croupier.agent.isolation.cgroup.bounds import Bounds, bounds_of, bounds_of_all, ending_of
-from croupier.agent.isolation.cgroup.directory import GONE, PROCS, GroupDirectory, name_for
+from croupier.agent.isolation.cgroup.directory import (
+    GONE,
+    PROCS,
+    GroupDirectory,
+    kill_listed,
+    name_for,
+)
 from croupier.agent.isolation.cgroup.places import (
     FILE,
     SHIMS,
@@ -276,15 +283,17 @@ def open_groups(place: Place, total: Bounds | None) -> Groups:
 def remove_groups(work_dir: Path) -> None:
     """Kill the processes left in the groups of an agent that has ended, and remove the groups."""
     for place in read_places(work_dir, name_for(work_dir)):
-        groups = _reopened(place)
-        if groups is None:
-            continue
-        try:
-            for run in groups.names():
-                groups.kill(run)
-                groups.remove(run)
-        finally:
-            groups.close()
+        for path in dict.fromkeys(place.directories.values()):
+            try:
+                directory = GroupDirectory(path, create=False)
+            except (FileNotFoundError, Unavailable):
+                continue
+            try:
+                for run in directory.names():
+                    kill_listed(partial(directory.processes, run))
+                    directory.remove(run)
+            finally:
+                directory.close()
     (work_dir / FILE).unlink(missing_ok=True)
 
 
