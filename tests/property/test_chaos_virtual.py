@@ -12,8 +12,9 @@ SEEDS = portion(60)
 # Worlds that the judge once got wrong: an older store brings a task back whose end only a replaced
 # run knew; a master that was paused sends a refusal on a stream that its framework has closed.
 MISJUDGED_SEEDS = (63_004_651, 64_000_559)
-# A task that an older store has lined up at an agent has run on another one since.
-DEFECTS = (64_003_918,)
+# A task that an older store has lined up at an agent has run on another one since; a task that
+# stores restored one after the other launch again where it has run.
+DEFECTS = (64_003_918, 65_002_591)
 # A mutant is found within so many seeds, with the kinds of faults that find it.
 MOST_SEEDS = 260
 # Where the search for a mutant begins, if not at 1; a wrong number only costs time.

@@ -206,6 +206,9 @@ def _untrue(work: Work, end: Update, history: History, ran: Ledger, excuse: Excu
             return "" if end.reason == "EXECUTOR_TERMINATED" else "that is no reason"
         case TaskState.FAILED | TaskState.DROPPED if excuse is Excuse.DISK_FULL:
             return "it started" if started else ""
+        case TaskState.DROPPED if end.reason == "AGENT_RESTARTED":
+            # The launch was lost, and the agent that returned has no room for it any more.
+            return "it started" if started else ""
     return "nothing explains that"
 
 

@@ -207,6 +207,9 @@ def test_only_explained_losses_are_clean() -> None:
     dropped: list[Entry] = [*launched(OK), update(OK, "DROPPED", MASTER_SEQUENCE)]
     assert found(dropped, "", full) == []
     assert found(dropped, f"start {OK} 9", full) == ["wrong_end"]
+    away = update(OK, "DROPPED", MASTER_SEQUENCE, reason="AGENT_RESTARTED")
+    assert found([*launched(OK), away], "") == []
+    assert found([*launched(OK), away], f"start {OK} 9") == ["wrong_end"]
 
 
 def test_updates_repeated_after_a_crash_are_clean() -> None:

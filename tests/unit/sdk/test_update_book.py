@@ -29,6 +29,15 @@ class TestUpdateBook:
         assert book.decide(status(2)) is UpdateDecision.SHOW
         book.check()
 
+    def test_an_end_is_shown_once_also_with_a_number_that_was_handled(self) -> None:
+        book = UpdateBook()
+        book.on_handled(status(2))
+        dropped = status(1, TaskState.DROPPED)
+        assert book.decide(dropped) is UpdateDecision.SHOW
+        book.on_handled(dropped)
+        book.check()
+        assert book.decide(dropped) is UpdateDecision.ACKNOWLEDGE
+
     def test_an_update_of_the_master_is_always_shown(self) -> None:
         book = UpdateBook()
         for _ in range(2):

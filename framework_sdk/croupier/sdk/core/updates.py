@@ -55,7 +55,8 @@ class UpdateBook:
         if not status.needs_acknowledgement or (status.is_reconciled and (is_end or not is_new)):
             return UpdateDecision.SHOW
         if not is_new:
-            return UpdateDecision.ACKNOWLEDGE
+            # A master with an older store may have launched the task again; it ends once.
+            return UpdateDecision.SHOW if is_end and not is_over else UpdateDecision.ACKNOWLEDGE
         if status.sequence == MASTER_SEQUENCE:
             # The agent with the earlier updates is gone; but a task ends once.
             return UpdateDecision.ACKNOWLEDGE if is_over else UpdateDecision.SHOW
