@@ -86,18 +86,19 @@ class Writer:
     def close(self) -> None:
         """Write the queue and close the file; block for at most 5 s."""
         if self._queue.close(CLOSE_S):
-            with suppress(OSError):
-                self._close_file()
+            self._abandon_file()
         else:
             self.give_up(f"the disk accepted no data for {CLOSE_S:.0f} s while the master stopped")
 
     def _on_failed(self, error: Exception) -> None:
         why = error.strerror or str(error) if isinstance(error, OSError) else repr(error)
         self.give_up(why)
+        self._abandon_file()
 
     def _write(self, batch: list[bytes | Iterator[bytes]]) -> None:
         for each in batch:
             if self.failure is not None:
+                self._abandon_file()
                 return
             if isinstance(each, bytes):
                 self._append(each)
@@ -115,6 +116,10 @@ class Writer:
     def _next_file(self) -> int:
         files.make_room(self._path, self._most)
         return self._open_file(self._path)
+
+    def _abandon_file(self) -> None:
+        with suppress(OSError):
+            self._close_file()
 
     def _close_file(self) -> None:
         if self._file >= 0:

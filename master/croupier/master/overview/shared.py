@@ -194,8 +194,15 @@ class Shared(Generic[T]):
             # Each caller of a budget has the same part of it.
             together_s = cost_s + sum(each.cost_s for each in self._kept.values())
             serves_s = max(serves_s, min(KEPT_S, together_s / LOAD))
-        self._kept[key] = _Kept(made, now, now + serves_s, cost_s)
+        kept = self._kept[key] = _Kept(made, now, now + serves_s, cost_s)
         self._bytes += made.size
+        if made.size:
+            # Nobody may ask again.
+            asyncio.get_running_loop().call_later(self._kept_s, self._forget, key, kept)
+
+    def _forget(self, key: Hashable, kept: _Kept[T]) -> None:
+        if self._kept.get(key) is kept:
+            self._drop(key)
 
     def _drop(self, key: Hashable) -> None:
         known = self._kept.pop(key, None)
