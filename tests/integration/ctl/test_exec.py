@@ -19,6 +19,7 @@ from croupier.agent.app import AgentDaemon
 from croupier.ctl.commands.exec import exec_, parts_of
 from croupier.master.app import MasterDaemon
 from croupier.model.errors import FailedOver, InvalidRequest
+from croupier.v1 import task_pb2
 from tests.harness.agents import running_agent
 from tests.harness.command import Ended, ended, environment, line, started
 from tests.harness.masters import running_master
@@ -35,7 +36,12 @@ async def cluster(work: Path) -> AsyncIterator[tuple[MasterDaemon, AgentDaemon, 
         running_agent(work, master.address) as agent,
         launched(master, "echo up; sleep 600") as framework,
     ):
-        await framework.next("update")
+        # STARTING may come alone, and then no command can join the task yet.
+        while all(
+            status.state != task_pb2.TASK_RUNNING
+            for status in (await framework.next("update")).update.statuses
+        ):
+            pass
         yield master, agent, f"--master={master.address}"
 
 
