@@ -211,6 +211,8 @@ class ControllerRun:
             await controller.stop(teardown=True)
             service.framework_id = ""
             service.instances.clear()
+            # Durable before it is told: who waits for the word may remove the directory.
+            controller.save_last()
             self._journal.write("stopped")
             return 0
         count = len(service.instances)
