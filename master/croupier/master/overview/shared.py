@@ -197,7 +197,7 @@ class Shared(Generic[T]):
         kept = self._kept[key] = _Kept(made, now, now + serves_s, cost_s)
         self._bytes += made.size
         if made.size:
-            # Nobody may ask again.
+            # Without this, an answer that is not asked for again would stay in memory.
             asyncio.get_running_loop().call_later(self._kept_s, self._forget, key, kept)
 
     def _forget(self, key: Hashable, kept: _Kept[T]) -> None:

@@ -139,7 +139,7 @@ def _preemption(
     """Yield, for each waiting role of the framework, when the master preempts for it."""
     waiting = {passed.role for passed in reasons if passed.cause is not Cause.ELIGIBLE}
     if any(passed.cause is Cause.NO_AGENTS for passed in reasons):
-        # Room on agents that take no tasks helps nobody.
+        # Preemption could free resources only on agents that take no tasks.
         return
     for role in framework.roles:
         text = state.preemptor.describe(framework.framework_id, role, now)
