@@ -8,18 +8,28 @@ just as the call ends may raise its status instead of CancelledError, and the ta
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any
 
 
 async def until_one_ends(*parts: Coroutine[Any, Any, None]) -> None:
     """Run all `parts` until one returns or raises, cancel the others, and raise its exception."""
-    tasks = [asyncio.create_task(part) for part in parts]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    async with racing(*parts) as tasks:
         for task in tasks:
             if task.done():
                 task.result()
+
+
+@asynccontextmanager
+async def racing(
+    *parts: Coroutine[Any, Any, Any], timeout_s: float | None = None
+) -> AsyncIterator[list[asyncio.Task[Any]]]:
+    """Run `parts` until one has ended, or for `timeout_s`; the end of the context ends the rest."""
+    tasks = [asyncio.create_task(part) for part in parts]
+    try:
+        await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        yield tasks
     finally:
         await end(*tasks)
 

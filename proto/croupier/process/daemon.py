@@ -18,6 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 from croupier.model.errors import CroupierError
 from croupier.model.log_throttle import LogThrottle
 from croupier.model.printable import printable
+from croupier.net.task_scope import end
 from croupier.process.garbage import LongCollections, freeze_imports
 from croupier.process.logging import get_logger
 
@@ -177,8 +178,7 @@ class Reloader(Generic[ConfigT]):
         if self._task is not None:
             asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
             ignore_hangups()
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end(self._task)
 
     async def reload(self) -> None:
         """Read the configuration again, and apply the settings that can change now."""

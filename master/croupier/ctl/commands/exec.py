@@ -31,7 +31,7 @@ from croupier.cli.terminal import print_lines
 from croupier.ctl.app import app
 from croupier.ctl.task_output import TaskArgument, TaskName, advising, resolve
 from croupier.model.errors import CroupierError, InvalidRequest
-from croupier.net.task_scope import end, reraise_own_cancellation
+from croupier.net.task_scope import end, racing, reraise_own_cancellation
 from croupier.v1 import exec_pb2
 from croupier.v1 import operator_pb2 as pb
 
@@ -113,15 +113,13 @@ class _Exec:
         """Run the command until it ends, or a signal comes."""
         # SIGQUIT would leave the terminal as the command needs it.
         signals = EndSignals(signal.SIGQUIT)
-        working = asyncio.create_task(self._serve())
-        signalled = asyncio.create_task(signals.first())
         try:
-            await asyncio.wait({working, signalled}, return_when=asyncio.FIRST_COMPLETED)
-            if signalled.done() and not working.done():
-                return CommandEnd(128 + signalled.result())
-            return working.result()
+            async with racing(self._serve(), signals.first()) as (working, signalled):
+                if signalled.done() and not working.done():
+                    return CommandEnd(128 + signalled.result())
+                ended: CommandEnd = working.result()
+                return ended
         finally:
-            await end(working, signalled)
             signals.close()
 
     async def _serve(self) -> CommandEnd:

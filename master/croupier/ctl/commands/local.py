@@ -24,6 +24,7 @@ from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.limits import MIB
 from croupier.model.resources import Resources
 from croupier.net.address import MASTER_PORT, Address
+from croupier.net.task_scope import end
 
 
 @app.command
@@ -106,17 +107,14 @@ async def live(
             living.result()
         return 0
     finally:
-        for task in (living, ending):
-            task.cancel()
-        await asyncio.gather(living, ending, return_exceptions=True)
+        await end(living, ending)
         await cluster.take_down(signals.second())
         work_dir.keeps_logs = cluster.has_failed
         left = await children.end_all()
         if left:
             report(f"could not kill {', '.join(map(str, left))}")
         if following is not None:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+            await end(following)
         signals.close()
 
 

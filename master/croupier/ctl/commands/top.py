@@ -28,6 +28,7 @@ from croupier.ctl.app import app
 from croupier.ctl.top.frame import ORDERS, Display, Order, Terminal, frame
 from croupier.ctl.top.snapshot import Snapshot, take_snapshot
 from croupier.model.errors import InvalidRequest, Unavailable
+from croupier.net.task_scope import racing
 
 REFRESH_S: Final = 1.0
 # The pause is at least this many times the time of the answers.
@@ -87,16 +88,11 @@ class Top:
 
     async def run(self) -> None:
         """Show frames until the user quits; raises as `poll`."""
-        asking = asyncio.create_task(self.poll())
-        waiting = asyncio.create_task(self._is_over.wait())
         try:
-            await asyncio.wait({asking, waiting}, return_when=asyncio.FIRST_COMPLETED)
-            if asking.done():
-                await asking
+            async with racing(self.poll(), self._is_over.wait()) as (asking, _):
+                if asking.done():
+                    asking.result()
         finally:
-            asking.cancel()
-            waiting.cancel()
-            await asyncio.gather(asking, waiting, return_exceptions=True)
             if self._screen is not None:
                 self._screen.close()
 

@@ -25,6 +25,7 @@ from croupier.ctl.local.plan import Daemon, LocalPlan
 from croupier.ctl.local.security import LocalSecurity
 from croupier.model.errors import Unavailable
 from croupier.net.backoff import Backoff
+from croupier.net.task_scope import racing, until_one_ends
 from croupier.process.daemon import PARENT_VARIABLE
 
 # Agents that start at once, and the longest time in which none is registered.
@@ -120,35 +121,15 @@ class Cluster:
             OSError: if one cannot be restarted.
         """
         daemons = (self._plan.master, *self._plan.agents)
-        keepers = [
-            asyncio.create_task(self._keep(number, daemon)) for number, daemon in enumerate(daemons)
-        ]
-        try:
-            await asyncio.wait(keepers, return_when=asyncio.FIRST_COMPLETED)
-            for keeper in keepers:
-                if keeper.done():
-                    keeper.result()
-        finally:
-            for keeper in keepers:
-                keeper.cancel()
-            await asyncio.gather(*keepers, return_exceptions=True)
+        await until_one_ends(*(self._keep(*each) for each in enumerate(daemons)))
 
     async def take_down(self, hurry: Coroutine[Any, Any, None]) -> None:
         """Stop the agents and then the master; `hurry` ends the wait for them."""
-        stopping = asyncio.create_task(self._ask_to_stop())
-        hurried = asyncio.create_task(hurry)
-        try:
-            await asyncio.wait(
-                (stopping, hurried), timeout=STOP_S, return_when=asyncio.FIRST_COMPLETED
-            )
-            if not (stopping.done() or hurried.done()):
+        async with racing(self._ask_to_stop(), hurry, timeout_s=STOP_S) as tasks:
+            if not any(task.done() for task in tasks):
                 slow = ", ".join(child.name for child in self._started if not child.ended.is_set())
                 self._is_slow = True
                 report(f"killing the daemons that did not stop within {STOP_S:g} s: {slow}")
-        finally:
-            stopping.cancel()
-            hurried.cancel()
-            await asyncio.gather(stopping, hurried, return_exceptions=True)
 
     async def _ask_to_stop(self) -> None:
         master, agents = self._started[:1], self._started[1:]

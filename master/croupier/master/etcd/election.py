@@ -25,6 +25,7 @@ from croupier.master.etcd.client import EtcdClient
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, InvalidRequest, NotFound, Unavailable
 from croupier.net.backoff import Backoff
+from croupier.net.task_scope import end
 from croupier.process.clock import SystemClock
 from croupier.process.logging import get_logger
 
@@ -240,9 +241,7 @@ class EtcdElection:
             self._old_leases.append(term.lease)
             if self.leader == self._address:
                 self.leader = None
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end(*tasks)
         log = _log.info if reason == RESIGNED else _log.warning
         log("leadership_ended", reason=reason, token=term.revision)
         return reason

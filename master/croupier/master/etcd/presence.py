@@ -18,6 +18,7 @@ from croupier.master.etcd import operations as op
 from croupier.master.etcd.client import EtcdClient
 from croupier.master.leadership.roster import Candidate, read_candidate
 from croupier.model.errors import CroupierError, InvalidRequest, NotFound
+from croupier.net.task_scope import end
 from croupier.process.clock import SystemClock
 from croupier.process.logging import get_logger
 
@@ -65,8 +66,7 @@ class EtcdPresence:
     async def close(self) -> None:
         """Delete the own key within a second."""
         if self._going is not None:
-            self._going.cancel()
-            await asyncio.gather(self._going, return_exceptions=True)
+            await end(self._going)
         if self._lease:
             question = pb.LeaseRevokeRequest(id=self._lease)
             self._lease = 0

@@ -30,6 +30,7 @@ from croupier.model.errors import CroupierError, FailedOver, NotLeader, Unavaila
 from croupier.model.store_position import StorePosition
 from croupier.net.address import Address
 from croupier.net.backoff import Backoff
+from croupier.net.task_scope import end
 from croupier.process.garbage import thaw
 from croupier.process.logging import get_logger
 
@@ -236,10 +237,8 @@ class Terms:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in tasks:
-                task.cancel()
             try:
-                await asyncio.gather(*tasks, return_exceptions=True)
+                await end(*tasks)
             finally:
                 # Runs also if the master is stopped at this moment.
                 await self._end()

@@ -32,6 +32,7 @@ from croupier.master.store import Store
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, FailedOver, InvalidRequest
 from croupier.model.store_position import StorePosition
+from croupier.net.task_scope import end
 from croupier.net.version import croupier_version
 from croupier.process.logging import get_logger
 
@@ -135,9 +136,7 @@ class Term:
                 raise Overtaken(str(error), self.lineage.overtaken_by) from error
             raise
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end(*tasks)
 
     async def _watch_store(self) -> NoReturn:
         """Check the store every `CHECK_STORE_S`; raises Unavailable if it is not in its place."""

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from croupier.net.address import Address
+from croupier.net.task_scope import end
 from croupier.process.http.listening import Listening
 from croupier.process.logging import get_logger
 
@@ -51,8 +52,7 @@ class LateHttpServer:
     async def stop(self) -> None:
         """Stop listening; wait at most a second for answers under way."""
         if self._loading is not None:
-            self._loading.cancel()
-            await asyncio.gather(self._loading, return_exceptions=True)
+            await end(self._loading)
         if self.server is not None:
             await self.server.stop()
         if self._listening is not None:
