@@ -33,7 +33,6 @@ class Progress(Protocol):
 
     def __call__(self, done: float, text: str = "") -> None:
         """Report that `done` of the work (0 to 1) is done; `text` names the current part."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +138,4 @@ class Experiment(Protocol):
     EXPECTED: str
 
     def run(self, options: Options, progress: Progress) -> Result:
-        """Run the experiment.
-
-        Raises:
-            InvalidRequest: if an option is missing or unusable.
-        """
-        ...
+        """Run the experiment; raises InvalidRequest if an option is missing or unusable."""

@@ -82,15 +82,12 @@ class Peer(Protocol):
 
     def take(self, message: ToAgent | ToFramework) -> None:
         """Handle a message. It must not step the master: call `Kernel.will_send` for that."""
-        ...
 
     def send(self) -> None:
         """Send all messages that are due."""
-        ...
 
     def closed(self, error: CroupierError | None) -> None:
         """Handle the end of the session by the master."""
-        ...
 
 
 @dataclass(slots=True)

@@ -82,11 +82,7 @@ class ClientSecurity:
         self.metadata()
 
     def channel_credentials(self) -> grpc.ChannelCredentials | None:
-        """Read the files; None for plain text.
-
-        Raises:
-            InvalidRequest: if a file cannot be used.
-        """
+        """Read the files; None for plain text. Raises InvalidRequest if one cannot be used."""
         if self.ca is None:
             return None
         import grpc

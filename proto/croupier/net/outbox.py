@@ -17,7 +17,6 @@ class Sized(Protocol):
 
     def ByteSize(self) -> int:  # noqa: N802 - protobuf's name
         """Size on the wire, in bytes."""
-        ...
 
 
 # Memory of a `bytes` object and of its place in a queue, in bytes.

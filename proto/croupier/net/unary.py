@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
-from typing import Protocol, TypeVar
+from collections.abc import AsyncGenerator
+from typing import Any, TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
@@ -21,17 +21,10 @@ _BROKEN = ("Socket closed", "Connection reset", "recvmsg", "sendmsg", "GOAWAY", 
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
-AnswerT = TypeVar("AnswerT", covariant=True)
-
-
-class Answering(Protocol[AnswerT]):
-    """An open call that is answered by a stream."""
-
-    def __aiter__(self) -> AsyncIterator[AnswerT]:
-        """Iterate over the answers."""
-
-    def cancel(self) -> bool:
-        """End the call."""
+# An open call that is answered by a stream.
+Answering: TypeAlias = (
+    grpc.aio.UnaryStreamCall[Any, ResponseT] | grpc.aio.StreamStreamCall[Any, ResponseT]
+)
 
 
 class NoSuchCall(Unavailable):

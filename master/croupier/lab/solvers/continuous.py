@@ -45,20 +45,12 @@ def drf(capacity: Amounts, users: Sequence[User]) -> list[Fraction]:
 
 
 def asset(capacity: Amounts, users: Sequence[User]) -> list[Fraction]:
-    """Return the tasks of each user when the sums of their shares are made equal.
-
-    Raises:
-        Undefined: as of `drf`.
-    """
+    """Return the tasks of each user when the sums of their shares are equal; raises as `drf`."""
     return fill(capacity, users, [sum(_parts(capacity, user), Fraction(0)) for user in users])
 
 
 def single(capacity: Amounts, users: Sequence[User], resource: int) -> list[Fraction]:
-    """Return the tasks of each user when only `resource` (its index) is shared fairly.
-
-    Raises:
-        Undefined: as of `drf`.
-    """
+    """Return the tasks of each user when only one resource is shared fairly; raises as `drf`."""
     if capacity[resource] == 0:
         raise Undefined("nothing of the one resource that is shared")
     return fill(

@@ -22,7 +22,6 @@ class Rule(Protocol):
 
     def pick(self, forest: Forest, is_eligible: Eligible) -> Pool | None:
         """Return the eligible client to serve next; None if no client is eligible."""
-        ...
 
 
 class HDRF:

@@ -74,11 +74,7 @@ def filling_of(vector: Vector) -> Filling:
 
 
 def initial_machine(vector: Vector, machines: Machines, path: str) -> int:
-    """Return the first machine with room for one more `initial` task of a client.
-
-    Raises:
-        Unreadable: if there is none.
-    """
+    """Return the first machine with room for an `initial` task; raises Unreadable without one."""
     index = machines.first_fit(vector.demands[path])
     if index is None:
         count = vector.initial[path]
@@ -100,21 +96,13 @@ def rule_of(vector: Vector, policy: str, filling: Filling) -> tuple[str, Rule]:
 
 
 def engine_rule(vector: Vector, policy: str, forest: Forest) -> EngineRule:
-    """Return the engine's tree under a policy.
-
-    Raises:
-        Unreadable: see `rule_of`.
-    """
+    """Return the engine's tree under a policy; raises as `rule_of`."""
     with representable():
         return EngineRule(forest, _engine_policy(vector, policy))
 
 
 def engine_cluster(vector: Vector, policy: str, order: str = "arrival") -> EngineCluster:
-    """Return the engine's allocator with the vector's clients and machines; no task runs.
-
-    Raises:
-        Unreadable: see `rule_of`.
-    """
+    """Return the allocator with the vector's clients and machines, idle; raises as `rule_of`."""
     rules = Rules(hold_s=0.0, order=order, scarce=frozenset(), remembers_misfits=True)
     found = _engine_policy(vector, policy)
     with representable():
@@ -134,10 +122,7 @@ def one_machine(vector: Vector, policy: str) -> EngineCluster | None:
     """Return the engine's allocator with a vector's single machine and its `initial` tasks.
 
     None for several machines, which the allocator fills one after the other; for H-DRF; and if
-    a task takes nothing.
-
-    Raises:
-        Unreadable: see `rule_of`.
+    a task takes nothing. Raises as `rule_of`.
     """
     if vector.machines() != [vector.capacity] or policy in ("drf-neverskip", "h-drf"):
         return None
@@ -151,11 +136,7 @@ def one_machine(vector: Vector, policy: str) -> EngineCluster | None:
 
 
 def check_policy(vector: Vector, policy: str) -> None:
-    """Refuse a policy that is unknown, or does not apply to the vector's tree.
-
-    Raises:
-        Unreadable: if so.
-    """
+    """Raise Unreadable if a policy is unknown, or does not apply to the vector's tree."""
     name, colon, _ = policy.partition(":")
     if name not in (*FLAT, *DEEP) or bool(colon) != (name == "single"):
         raise Unreadable(f"policy {shortened(policy)} is not known in mode {vector.mode}")

@@ -177,11 +177,7 @@ def user_of(vector: Vector, client: str) -> User:
 
 
 def resource_index(vector: Vector, argument: str) -> int:
-    """Return the resource that `single:<r>` names by its index or its name.
-
-    Raises:
-        Unreadable: if there is none.
-    """
+    """Return the resource that `single:<r>` names by index or name; raises Unreadable for none."""
     if argument in vector.resources:
         return vector.resources.index(argument)
     if argument.isdecimal() and int(argument) < len(vector.resources):

@@ -96,11 +96,7 @@ def _split_clients(vector: Vector, forest: Forest) -> tuple[list[Pool], list[Poo
 
 
 def check_words(vector: Vector, known: re.Pattern[str]) -> None:
-    """Refuse an event in which `known` finds nothing.
-
-    Raises:
-        Unreadable: if there is one.
-    """
+    """Raise Unreadable for an event in which `known` finds nothing."""
     for line in vector.events:
         if not known.search(line):
             raise Unreadable(f"event not understood: {shortened(repr(line))}")

@@ -20,11 +20,7 @@ class Unreadable(ValueError):
 
 
 def in_range(text: str) -> str:
-    """Return a JSON number that is short enough to compute with.
-
-    Raises:
-        Unreadable: if it has over 60 digits or an exponent beyond 99.
-    """
+    """Return a JSON number; raises Unreadable for over 60 digits, or an exponent beyond 99."""
     if not _DECIMAL.match(text):
         raise Unreadable(f"number {shortened(text)} is out of range")
     return text
@@ -49,11 +45,7 @@ def number(value: object, what: str) -> Fraction:
 
 
 def not_negative(value: object, what: str) -> Fraction:
-    """Return `value` as a Fraction that is 0 or more.
-
-    Raises:
-        Unreadable: if it is not.
-    """
+    """Return `value` as a Fraction that is 0 or more; raises Unreadable if it is not."""
     found = number(value, what)
     if found < 0:
         raise Unreadable(f"{what} is {found}, which is below 0")
@@ -61,11 +53,7 @@ def not_negative(value: object, what: str) -> Fraction:
 
 
 def positive(value: object, what: str) -> Fraction:
-    """Return `value` as a Fraction above 0.
-
-    Raises:
-        Unreadable: if it is not.
-    """
+    """Return `value` as a Fraction above 0; raises Unreadable if it is not."""
     found = number(value, what)
     if found <= 0:
         raise Unreadable(f"{what} is {found}, which is not above 0")
@@ -73,11 +61,7 @@ def positive(value: object, what: str) -> Fraction:
 
 
 def count(value: object, what: str) -> int:
-    """Return `value` as a whole number that is 0 or more.
-
-    Raises:
-        Unreadable: if it is not.
-    """
+    """Return `value` as a whole number that is 0 or more; raises Unreadable if it is not."""
     found = not_negative(value, what)
     if found.denominator != 1:
         raise Unreadable(f"{what} is {found}, not a whole number")
@@ -154,11 +138,7 @@ class Vector:
         return tuple(self.demands or self.usage)
 
     def check_client(self, name: str) -> None:
-        """Refuse a name of an expected key that is no client.
-
-        Raises:
-            Unreadable: if it is none.
-        """
+        """Raise Unreadable for a name in an expected key that is no client."""
         if name not in self.clients:
             raise Unreadable(f"expected names {shortened(name)}, which is not a client")
 

@@ -28,6 +28,8 @@ from croupier.master.core.state import State
 from croupier.model.clock import Clock
 from croupier.model.errors import InvalidRequest
 from croupier.net.outbox import Sized
+from croupier.v1 import operator_pb2 as pb
+from croupier.v1.access_pb2 import ListTokensRequest
 
 # Below the 4 MiB that gRPC lets a client receive by default.
 PAGE_BYTES: Final = 2 * 1024 * 1024
@@ -53,6 +55,14 @@ _MARKS: Final = dict.fromkeys(range(_FIRST_MARK, 32))
 
 ViewT = TypeVar("ViewT", bound=Sized)
 T = TypeVar("T")
+ListRequest = (
+    pb.ListAgentsRequest
+    | pb.ListFrameworksRequest
+    | pb.ListOffersRequest
+    | pb.ListRolesRequest
+    | pb.ListTasksRequest
+    | ListTokensRequest
+)
 
 
 class Read(Protocol):
@@ -90,18 +100,6 @@ class WrongPageToken(InvalidRequest):
     """A token that is none of the list's."""
 
 
-class PageRequest(Protocol):
-    """Common fields of the requests for lists."""
-
-    @property
-    def page_size(self) -> int:
-        """Most items of the page; 0: as many as fit."""
-
-    @property
-    def page_token(self) -> str:
-        """Token from the previous page; empty: the first page."""
-
-
 @dataclass(slots=True)
 class _Listing:
     """Sorted keys of a list at the time of its first page."""
@@ -122,7 +120,7 @@ class Pages:
     def __len__(self) -> int:
         return len(self._listings)
 
-    async def page(self, listed: Listed[ViewT], request: PageRequest) -> tuple[list[ViewT], str]:
+    async def page(self, listed: Listed[ViewT], request: ListRequest) -> tuple[list[ViewT], str]:
         """Return the items of one page, and the token of the next; empty after the last.
 
         Raises:

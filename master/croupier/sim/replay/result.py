@@ -149,11 +149,7 @@ class Verifier:
     """A master's core that decides the events of a log again."""
 
     def __init__(self, head: Head) -> None:
-        """Begin where the master began.
-
-        Raises:
-            BadLog: if a master cannot begin from this head.
-        """
+        """Begin where the master began; raises BadLog if none can begin from this head."""
         assert head.part == 1
         try:
             for settings in head.roles.values():
