@@ -346,11 +346,7 @@ def _write(fd: int, data: bytes) -> None:
 
 
 def _check_space(fd: int, size: int) -> None:
-    """Check that `size` bytes can be written: a task may make a file that looks very large.
-
-    Raises:
-        OSError: if not.
-    """
+    """Raise OSError if `size` bytes do not fit: a task may make a file that looks very large."""
     free = os.fstatvfs(fd)
     if size > free.f_bavail * free.f_frsize:
         raise OSError(errno.EFBIG, f"{size} more bytes do not fit on the disk")

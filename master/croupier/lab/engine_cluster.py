@@ -86,11 +86,7 @@ class EngineCluster:
             self.allocator.revive(framework_id)
 
     def found(self, client: Pool, agent_id: AgentId) -> None:
-        """Charge a task of the client that is already running.
-
-        Raises:
-            ValueError: if the agent has no room for it.
-        """
+        """Charge a running task of the client; raises ValueError if the agent has no room."""
         charge = self.ids[client], role_of(client), self.unit(client)
         self.allocator.charges.charge(agent_id, [charge])
         self._started(client, agent_id)

@@ -50,11 +50,7 @@ class Terms:
         return {f"r{r}": int(a * self._parts[r]) for r, a in enumerate(amounts) if a}
 
     def resources(self, amounts: Iterable[Fraction]) -> Resources:
-        """Return the amounts as `Resources`.
-
-        Raises:
-            InvalidRequest: if an amount is too large for it.
-        """
+        """Return the amounts as `Resources`; raises InvalidRequest if one is too large."""
         return Resources(self.scalars(amounts))
 
     def settings(self) -> dict[Role, RoleSettings]:

@@ -7,11 +7,7 @@ from pathlib import Path
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write all of `data`.
-
-    Raises:
-        OSError: if the disk is full or fails; part of `data` may be written.
-    """
+    """Write all of `data`; after an OSError, such as of a full disk, part of it may be written."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(fd, rest) :]

@@ -145,11 +145,7 @@ class ProjectQuotas:
 
 
 def project_of(fd: int) -> int:
-    """Return the project id of an open file or directory.
-
-    Raises:
-        OSError: if its file system has none.
-    """
+    """Return the project id of an open file; raises OSError if its file system has none."""
     data = bytearray(_ATTRIBUTES.size)
     fcntl.ioctl(fd, _GET_ATTRIBUTES, data)
     project: int = _ATTRIBUTES.unpack(data)[3]

@@ -59,11 +59,7 @@ class UidClaims:
         self._prepare()
 
     def take(self, run: str) -> int:
-        """Claim a uid for a run.
-
-        Raises:
-            Unavailable: if none is free, or the directory cannot be used.
-        """
+        """Claim a uid for a run; raises Unavailable if none is free, or claims fail."""
         try:
             uid = self._first_free(run)
             if uid is None and self._release_stale():

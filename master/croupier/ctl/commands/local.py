@@ -90,11 +90,7 @@ Ctrl-C ends everything."""
 async def live(
     plan: LocalPlan, spec: LocalSpec, work_dir: WorkDir, security: LocalSecurity | None = None
 ) -> int:
-    """Run `plan` until a signal ends it; return the exit code.
-
-    Raises:
-        Unavailable: if the cluster does not come up.
-    """
+    """Run `plan` until a signal; return the exit code. Raises Unavailable if it does not start."""
     signals = EndSignals()
     children = Children()
     cluster = Cluster(plan, work_dir.path, children, security, spec.wait_s)

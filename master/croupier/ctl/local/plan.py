@@ -87,11 +87,7 @@ class LocalSpec:
             raise InvalidRequest("--wait must be more than 0")
 
     def amount(self, name: str, default: int) -> int:
-        """Return the amount of a resource of each agent, in thousandths.
-
-        Raises:
-            InvalidRequest: if it is malformed.
-        """
+        """Return an amount of each agent, in thousandths; raises InvalidRequest if malformed."""
         text = getattr(self, name)
         return default if text is None else parse_scalar(name, check_unit(name, text))
 

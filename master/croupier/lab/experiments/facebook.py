@@ -125,11 +125,7 @@ def _shape(size: Size, uses_slots: bool) -> Shape:
 
 
 def run(options: Options, progress: Progress) -> Result:
-    """Run the same jobs under both schedulers.
-
-    Raises:
-        InvalidRequest: if there is no trace, or it is malformed.
-    """
+    """Run the same jobs under both schedulers; raises InvalidRequest without a valid trace."""
     trace = window(options)
     by_slots = run_jobs(
         "slots", trace, NODES, True, options.seed, lambda done: progress(done / 2, "slots")
@@ -141,11 +137,7 @@ def run(options: Options, progress: Progress) -> Result:
 
 
 def window(options: Options) -> list[SwimJob]:
-    """Return the jobs to run.
-
-    Raises:
-        InvalidRequest: if there is no trace, or it is malformed.
-    """
+    """Return the jobs to run; raises InvalidRequest if there is no valid trace."""
     if options.data is None:
         raise InvalidRequest(f"--data is missing. {SWIM_SOURCE}")
     trace = read_swim(options.data)

@@ -195,11 +195,7 @@ def _places(cluster: SimulatedCluster, nodes: list[GpuNode], pods: list[Pod]) ->
 
 
 def run(options: Options, progress: Progress) -> Result:
-    """Run `fill` and `churn` with each order.
-
-    Raises:
-        InvalidRequest: if there is no trace, or it is malformed.
-    """
+    """Run `fill` and `churn` with each order; raises InvalidRequest without a valid trace."""
     if options.data is None:
         raise InvalidRequest(f"--data is missing. {OPENB_SOURCE}")
     nodes = _part(read_nodes(options.data), options.scale)

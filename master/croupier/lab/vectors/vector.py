@@ -27,11 +27,7 @@ def in_range(text: str) -> str:
 
 
 def number(value: object, what: str) -> Fraction:
-    """Return `value` as a Fraction; `what` names it in the error.
-
-    Raises:
-        Unreadable: if it is not a number.
-    """
+    """Return `value` as a Fraction; raises Unreadable, with `what`, if it is no number."""
     if isinstance(value, Fraction):
         return value
     if isinstance(value, int) and not isinstance(value, bool):

@@ -110,11 +110,7 @@ class EtcdFlags:
         return tuple(path for path in found if path is not None)
 
     def read(self) -> EtcdAccess:
-        """Read the credentials.
-
-        Raises:
-            InvalidRequest: if a file cannot be read, or one of a pair is missing.
-        """
+        """Read the credentials; raises InvalidRequest if one is unreadable, or lacks its pair."""
         if (self.etcd_cert is None) != (self.etcd_key is None):
             raise InvalidRequest("a certificate for etcd needs its key, and a key its certificate")
         file = self.etcd_password_file

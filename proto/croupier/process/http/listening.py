@@ -47,11 +47,7 @@ class Listening:
 
     @classmethod
     async def open(cls, address: Address) -> Listening:
-        """Listen on `address`.
-
-        Raises:
-            Unavailable: if the port is taken or the host is not this machine's.
-        """
+        """Listen on `address`; raises Unavailable if the port is taken or the host another."""
         listening = cls(address.port)
         try:
             found = await asyncio.get_running_loop().getaddrinfo(

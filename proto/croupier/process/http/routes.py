@@ -66,11 +66,7 @@ class Routes:
         self.requirements: dict[str, Requirement] = {}
 
     def add_to(self, app: web.Application, *routes: Route) -> None:
-        """Add routes to an application.
-
-        Raises:
-            ValueError: if two methods of one path require different things.
-        """
+        """Add routes; raises ValueError if two methods of one path require different things."""
         for route in routes:
             added = app.router.add_route(route.method, route.path, route.handler)
             assert added.resource is not None

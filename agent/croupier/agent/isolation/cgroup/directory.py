@@ -29,11 +29,7 @@ _MOST_BYTES: Final = 65536
 
 
 def kill_listed(processes: Callable[[], Collection[int]]) -> None:
-    """Kill the processes that `processes` lists, until it lists none.
-
-    Raises:
-        OSError: if some are left after 10 s.
-    """
+    """Kill what `processes` lists, until it lists none; raises OSError if it does after 10 s."""
     deadline = time.monotonic() + KILL_S
     while found := set(processes()):
         opened = {pid: fd for pid in found if pid and (fd := _open(pid)) is not None}
@@ -49,11 +45,7 @@ def kill_listed(processes: Callable[[], Collection[int]]) -> None:
 
 
 def wait_until_empty(has_processes: Callable[[], bool]) -> None:
-    """Wait for the end of processes that were killed.
-
-    Raises:
-        OSError: if some are left after 10 s.
-    """
+    """Wait until killed processes have ended; raises OSError if some are left after 10 s."""
     deadline = time.monotonic() + KILL_S
     while has_processes():
         _wait(deadline, 0)

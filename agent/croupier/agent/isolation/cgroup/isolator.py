@@ -179,11 +179,7 @@ class CgroupIsolator(Isolator):
 
 
 def build_cgroup(setting: Setting) -> Iterator[Isolator]:
-    """Yield the isolator by control groups.
-
-    Raises:
-        Unavailable: if no groups can be made, with the reason.
-    """
+    """Yield the isolator; raises Unavailable, with the reason, if no groups can be made."""
     name, total, flags = name_for(setting.work_dir), bounds_of_all(setting.total), setting.flags
     place = place_for(own_groups(flags.cgroup_parent), name)
     recorded = read_places(setting.work_dir, name)
