@@ -6,19 +6,14 @@ in the audit log.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from croupier.api import http_pb2 as http
 from croupier.api.affected import affected, is_live
 from croupier.api.shapes import PARTS_OF_ROLE, PREEMPTION
 from croupier.master.core.authorisation import require
-from croupier.master.web.lists import (
-    AGENTS,
-    FRAMEWORKS,
-    TASKS,
-    find_task,
-)
+from croupier.master.web.lists import AGENTS, FRAMEWORKS, TASKS, find_task
 from croupier.master.web.table import ApiRoute, Asked, read_duration
 from croupier.model.access import Action, Object, agent_object, role_object
 from croupier.model.errors import Conflict, InvalidRequest, NotFound
@@ -58,14 +53,15 @@ async def _affected(asked: Asked, **fields: Any) -> http.Affected:
     return affected(tasks, names, hostnames)
 
 
-def _on_agent(
-    method: str, request: Callable[[Asked, str], Any], *, ends_tasks: bool
-) -> Callable[[Asked], Awaitable[http.AgentAction]]:
-    """Return the handler of a change of an agent by `method`."""
+def _of_agent(
+    verb: str, method: str, summary: str, body: Any = http.AgentRequest, *, ends_tasks: bool = False
+) -> ApiRoute:
+    """Return the route to a change of an agent by `method`, such as `DrainAgent`."""
 
     async def handle(asked: Asked) -> http.AgentAction:
-        agent_id = asked.path["agent_id"]
-        message = request(asked, agent_id)
+        agent_id, grace_ms = asked.path["agent_id"], _grace(asked)
+        grace = {} if grace_ms is None else {"grace_ms": grace_ms}
+        message = getattr(pb, f"{method}Request")(agent=agent_id, **grace)
         if not asked.body.get("dry_run", False):
             return http.AgentAction(agent=(await asked.ask(method, message)).agent)
         found = await AGENTS.find(asked, agent_id)
@@ -73,27 +69,7 @@ def _on_agent(
         lost = await _affected(asked, agent=agent_id) if ends_tasks else http.Affected()
         return http.AgentAction(dry_run=True, agent=found, affected=lost)
 
-    return handle
-
-
-_drain = _on_agent(
-    "DrainAgent",
-    lambda asked, agent_id: pb.DrainAgentRequest(agent=agent_id, grace_ms=_grace(asked)),
-    ends_tasks=True,
-)
-_deactivate = _on_agent(
-    "DeactivateAgent",
-    lambda _, agent_id: pb.DeactivateAgentRequest(agent=agent_id),
-    ends_tasks=False,
-)
-_reactivate = _on_agent(
-    "ReactivateAgent",
-    lambda _, agent_id: pb.ReactivateAgentRequest(agent=agent_id),
-    ends_tasks=False,
-)
-_gone = _on_agent(
-    "MarkAgentGone", lambda _, agent_id: pb.MarkAgentGoneRequest(agent=agent_id), ends_tasks=True
-)
+    return _post(f"/agents/{{agent_id}}/{verb}", handle, summary, body, http.AgentAction)
 
 
 async def _kill(asked: Asked) -> http.KillAction:
@@ -127,10 +103,6 @@ async def _teardown(asked: Asked) -> http.TeardownAction:
     return http.TeardownAction(
         dry_run=True, framework_id=framework_id, framework=found, tasks=lost.tasks, affected=lost
     )
-
-
-def _of_agent(verb: str, handler: Any, summary: str, body: Any = http.AgentRequest) -> ApiRoute:
-    return _post(f"/agents/{{agent_id}}/{verb}", handler, summary, body, http.AgentAction)
 
 
 def _post(path: str, handler: Any, summary: str, body: Any, answer: Any) -> ApiRoute:
@@ -177,11 +149,19 @@ async def _change(asked: Asked) -> Any:
 
 ROUTES: Final = (
     _of_agent(
-        "drain", _drain, "End an agent's tasks, and withhold it from offers.", http.DrainRequest
+        "drain",
+        "DrainAgent",
+        "End an agent's tasks, and withhold it from offers.",
+        http.DrainRequest,
+        ends_tasks=True,
     ),
-    _of_agent("deactivate", _deactivate, "Withhold an agent from offers; its tasks keep running."),
-    _of_agent("reactivate", _reactivate, "Offer an agent again."),
-    _of_agent("gone", _gone, "Declare an agent and its tasks lost, for good."),
+    _of_agent(
+        "deactivate", "DeactivateAgent", "Withhold an agent from offers; its tasks keep running."
+    ),
+    _of_agent("reactivate", "ReactivateAgent", "Offer an agent again."),
+    _of_agent(
+        "gone", "MarkAgentGone", "Declare an agent and its tasks lost, for good.", ends_tasks=True
+    ),
     _post(
         "/frameworks/{framework_id}/teardown",
         _teardown,

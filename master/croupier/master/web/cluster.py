@@ -8,7 +8,7 @@ from typing import Final
 from croupier.api import http_pb2 as http
 from croupier.api.objects import as_object
 from croupier.master.web.answers import encoded
-from croupier.master.web.table import ApiRoute, Asked
+from croupier.master.web.table import ApiRoute, Asked, call_route
 from croupier.model.access import Action
 from croupier.v1 import access_pb2
 from croupier.v1 import operator_pb2 as pb
@@ -52,17 +52,15 @@ ROUTES: Final = (
         "Return the master, also one that follows, and the totals of the cluster.",
         http.MasterState,
     ),
-    ApiRoute(
+    call_route(
         "/masters",
-        lambda asked: asked.ask("ListMasters", pb.ListMastersRequest()),
+        "ListMasters",
         "List the known masters, the leader first; also a master that follows does.",
-        pb.ListMastersResponse,
     ),
-    ApiRoute(
+    call_route(
         "/overview",
-        lambda asked: asked.ask("GetOverview", pb.GetOverviewRequest()),
+        "GetOverview",
         "Return the totals of the cluster, and numbers of objects by state.",
-        pb.GetOverviewResponse,
         is_shared=True,
     ),
     ApiRoute(
@@ -72,11 +70,10 @@ ROUTES: Final = (
         pb.GetHeatmapResponse,
         is_shared=True,
     ),
-    ApiRoute(
+    call_route(
         "/history",
-        lambda asked: asked.ask("GetHistory", pb.GetHistoryRequest()),
+        "GetHistory",
         "Return the use of resources and the shares of roles in the last hour.",
-        pb.GetHistoryResponse,
         is_shared=True,
     ),
 )

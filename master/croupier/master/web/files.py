@@ -15,7 +15,7 @@ from aiohttp import web
 
 from croupier.master.services.output_links import STREAMS
 from croupier.master.web.answers import API_HEADERS
-from croupier.master.web.table import ApiRoute, Asked, Parameter, flag, integer
+from croupier.master.web.table import ApiRoute, Asked, Parameter, call_route, flag, integer
 from croupier.model.errors import CroupierError, NotFound
 from croupier.v1 import operator_pb2 as pb
 
@@ -57,13 +57,8 @@ async def _output(asked: Asked) -> web.StreamResponse:
 
 
 async def _list(asked: Asked) -> Any:
-    path = asked.path
-    request = pb.ListTaskFilesRequest(
-        framework_id=path["framework_id"],
-        task_id=path["task_id"],
-        agent_id=asked.query["agent"],
-        path=asked.query["path"],
-    )
+    query = asked.query
+    request = pb.ListTaskFilesRequest(**asked.path, agent_id=query["agent"], path=query["path"])
     return await asked.ask("ListTaskFiles", request)
 
 
@@ -171,11 +166,10 @@ ROUTES: Final = (
         _PART,
         content_type="application/octet-stream",
     ),
-    ApiRoute(
+    call_route(
         f"{_TASK}/use",
-        lambda asked: asked.ask("GetTaskUse", pb.GetTaskUseRequest(**asked.path)),
+        "GetTaskUse",
         "Return what a live task has used so far, and the limits that its agent enforces.",
-        pb.GetTaskUseResponse,
     ),
     ApiRoute(
         f"{_TASK}/files",

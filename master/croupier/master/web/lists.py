@@ -9,14 +9,11 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from google.protobuf.message import Message
-
 from croupier.api.objects import as_object
 from croupier.master.services.filters import AGENT_WORDS, MAX_TEXT
 from croupier.master.services.paging import WrongPageToken
 from croupier.master.web.answers import encoded
 from croupier.master.web.table import (
-    ApiHandler,
     ApiRoute,
     Asked,
     Parameter,
@@ -42,14 +39,10 @@ class ListedKind:
 
     Attributes:
         name: `agents`: the field of the answer to `ListAgents`, and the path.
-        request: the class of the call's request.
-        answer: that of its answer.
         id_of: returns the id of an object.
     """
 
     name: str
-    request: Callable[..., Any]
-    answer: type[Message]
     id_of: Callable[[Any], str]
 
     @property
@@ -59,7 +52,8 @@ class ListedKind:
 
     async def page(self, asked: Asked, **fields: Any) -> tuple[list[Any], str]:
         """Return the messages of a page, and the token of the next; raises as `Calls.ask`."""
-        answer = await asked.ask(self.method, self.request(**fields))
+        request = getattr(pb, f"{self.method}Request")(**fields)
+        answer = await asked.ask(self.method, request)
         return list(getattr(answer, self.name)), answer.next_page_token
 
     async def pages(self, asked: Asked, **fields: Any) -> AsyncIterator[list[Any]]:
@@ -103,24 +97,19 @@ class ListedKind:
         return b'{"items":[%b],"next":%b}' % (b",".join(items), encoded(token or None))
 
 
-AGENTS: Final = ListedKind(
-    "agents", pb.ListAgentsRequest, pb.ListAgentsResponse, lambda each: each.agent.agent_id
-)
-FRAMEWORKS: Final = ListedKind(
-    "frameworks",
-    pb.ListFrameworksRequest,
-    pb.ListFrameworksResponse,
-    lambda each: each.framework.framework_id,
-)
-OFFERS: Final = ListedKind(
-    "offers", pb.ListOffersRequest, pb.ListOffersResponse, lambda each: each.offer.offer_id
-)
-ROLES: Final = ListedKind(
-    "roles", pb.ListRolesRequest, pb.ListRolesResponse, lambda each: each.role
-)
-TASKS: Final = ListedKind(
-    "tasks", pb.ListTasksRequest, pb.ListTasksResponse, lambda each: each.task.task_id
-)
+AGENTS: Final = ListedKind("agents", lambda each: each.agent.agent_id)
+FRAMEWORKS: Final = ListedKind("frameworks", lambda each: each.framework.framework_id)
+OFFERS: Final = ListedKind("offers", lambda each: each.offer.offer_id)
+ROLES: Final = ListedKind("roles", lambda each: each.role)
+TASKS: Final = ListedKind("tasks", lambda each: each.task.task_id)
+# Fields of requests that have other names than the parameters for them.
+_FIELDS: Final = {
+    "commands": "with_commands",
+    "framework": "framework_id",
+    "max_age": "max_age_ms",
+    "min_age": "min_age_ms",
+    "state": "states",
+}
 
 
 async def made(views: Iterable[Any]) -> list[bytes]:
@@ -134,37 +123,13 @@ async def made(views: Iterable[Any]) -> list[bytes]:
     return items
 
 
-def _by_text(kind: ListedKind, summary: str, where: str) -> ApiRoute:
+def _list(kind: ListedKind, summary: str, *filters: Parameter) -> ApiRoute:
     async def handle(asked: Asked) -> bytes:
-        return await kind.listed(asked, text=asked.query["text"])
+        query = {_FIELDS.get(each.name, each.name): asked.query[each.name] for each in filters}
+        return await kind.listed(asked, **query)
 
-    found = Parameter("text", f"only {kind.name} with this in {where}")
-    return _list(kind, handle, summary, found)
-
-
-async def _agents(asked: Asked) -> bytes:
-    query = asked.query
-    return await AGENTS.listed(asked, text=query["text"], states=query["state"])
-
-
-async def _tasks(asked: Asked) -> bytes:
-    query = asked.query
-    return await TASKS.listed(
-        asked,
-        framework_id=query["framework"],
-        role=query["role"],
-        agent=query["agent"],
-        states=query["state"],
-        text=query["text"],
-        min_age_ms=query["min_age"],
-        max_age_ms=query["max_age"],
-        with_commands=query["commands"],
-    )
-
-
-def _list(kind: ListedKind, handler: ApiHandler, summary: str, *filters: Parameter) -> ApiRoute:
-    query = (*_PAGING, *filters)
-    return ApiRoute(f"/{kind.name}", handler, summary, kind.answer, query, is_shared=True)
+    answer = getattr(pb, f"{kind.method}Response")
+    return ApiRoute(f"/{kind.name}", handle, summary, answer, (*_PAGING, *filters), is_shared=True)
 
 
 async def find_task(asked: Asked, framework_id: str, task_id: str) -> Any:
@@ -192,17 +157,27 @@ async def _why(asked: Asked) -> Any:
 ROUTES: Final = (
     _list(
         AGENTS,
-        _agents,
         "List agents.",
         words("state", "only agents of these states", {word: word for word in AGENT_WORDS}),
         Parameter("text", "only agents with this in their id or hostname"),
     ),
-    _by_text(FRAMEWORKS, "List frameworks.", "their id, name or a role"),
-    _by_text(OFFERS, "List outstanding offers.", "an id or the role"),
-    _by_text(ROLES, "List roles, parents before their children.", "their path"),
+    _list(
+        FRAMEWORKS,
+        "List frameworks.",
+        Parameter("text", "only frameworks with this in their id, name or a role"),
+    ),
+    _list(
+        OFFERS,
+        "List outstanding offers.",
+        Parameter("text", "only offers with this in an id or the role"),
+    ),
+    _list(
+        ROLES,
+        "List roles, parents before their children.",
+        Parameter("text", "only roles with this in their path"),
+    ),
     _list(
         TASKS,
-        _tasks,
         "List tasks, also those that ended recently.",
         Parameter("framework", "only tasks of the framework of this id"),
         Parameter("role", "only tasks of this role and those below it"),

@@ -18,6 +18,7 @@ from croupier.master.web.calls import Calls
 from croupier.model.durations import parse_duration
 from croupier.model.errors import InvalidRequest
 from croupier.model.suggestions import unknown_word
+from croupier.v1 import operator_pb2 as pb
 
 MAX_TEXT: Final = 4_096
 Read = Callable[[str], Any]
@@ -178,3 +179,16 @@ class ApiRoute:
     body: Any = None
     is_shared: bool = False
     content_type: str = "application/json"
+
+
+def call_route(path: str, method: str, summary: str, *, is_shared: bool = False) -> ApiRoute:
+    """Return the route to a call of the operator service, such as `GetOverview`.
+
+    The fields of its request are the variable parts of the path.
+    """
+    request, answer = (getattr(pb, f"{method}{end}") for end in ("Request", "Response"))
+
+    async def handle(asked: Asked) -> Any:
+        return await asked.ask(method, request(**asked.path))
+
+    return ApiRoute(path, handle, summary, answer, is_shared=is_shared)
