@@ -183,10 +183,11 @@ async def answers(master: Master, kind: str, **fields: Any) -> AsyncGenerator[An
         Unavailable: if the master cannot be reached, or repeats a page.
         CroupierError: if the master refuses.
     """
-    method = f"List{kind.capitalize()}"
-    request: Any = getattr(pb, f"{method}Request")(**fields)
+    method, is_token = f"List{kind.capitalize()}", kind == "tokens"
+    question = getattr(master.access if is_token else master.service, method)
+    request: Any = getattr(access_pb2 if is_token else pb, f"{method}Request")(**fields)
     while True:
-        page: Any = await master.ask(getattr(master.service, method), request)
+        page: Any = await master.ask(question, request)
         yield page
         if not page.next_page_token:
             return

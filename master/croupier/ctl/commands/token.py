@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +22,7 @@ from croupier.cli.flags import CHANGE, LOCAL, Change, JsonFlag, JsonListFlag, Ma
 from croupier.cli.table import Column, Table, text
 from croupier.cli.terminal import View, print_lines
 from croupier.ctl.app import family
+from croupier.ctl.lists import all_of
 from croupier.ctl.operation import print_objects, print_result
 from croupier.model.durations import parse_duration
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound
@@ -138,11 +140,7 @@ def create_join(
 @token.command(name="list")
 def list_command(*, master: MasterFlag = LOCAL, as_json: JsonListFlag = False) -> None:
     """List all tokens, without their secrets."""
-
-    async def listed(leader: Master) -> list[View]:
-        return [as_object(token) async for token in _tokens(leader)]
-
-    print_objects(TOKENS, run(master, listed), as_json=as_json)
+    print_objects(TOKENS, run(master, partial(all_of, kind="tokens")), as_json=as_json)
 
 
 @token.command(name="revoke")
@@ -154,18 +152,15 @@ def revoke(named: str, /, *, change: Change = CHANGE) -> None:
     """
 
     async def revoked(leader: Master) -> list[View]:
-        found = [
-            token
-            async for token in _tokens(leader)
-            if named in (token.token_id, token.principal or None)
-        ]
+        known = await all_of(leader, "tokens")
+        found = [each for each in known if named in (each["token_id"], each["principal"] or None)]
         if not found:
             raise NotFound(f"no token has the id or the principal {named!r}; croupier token list")
         if not change.dry_run:
             for token in found:
-                request = pb.RevokeTokenRequest(token_id=token.token_id)
+                request = pb.RevokeTokenRequest(token_id=token["token_id"])
                 await leader.ask(leader.access.RevokeToken, request)
-        return [as_object(token) for token in found]
+        return found
 
     views = run(change.master, revoked)
     done = "would be revoked" if change.dry_run else "is revoked"
@@ -230,14 +225,3 @@ def _print_token(view: View, text: str, groups: Sequence[str], creation: Creatio
         print(text)
     else:
         print_lines(f"{about}, is in {output}")
-
-
-async def _tokens(master: Master) -> AsyncIterator[pb.Token]:
-    request = pb.ListTokensRequest()
-    while True:
-        page = await master.ask(master.access.ListTokens, request)
-        for token in page.tokens:
-            yield token
-        if page.next_page_token in ("", request.page_token):
-            return
-        request.page_token = page.next_page_token
