@@ -11,7 +11,7 @@ is small only while other principals are active, so one that is alone has the wh
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -54,6 +54,8 @@ SMALL_HELD_BYTES: Final = 64 * 1024
 FAILURES_PER_S: Final = 20.0
 FAILURE_BURST: Final = 200.0
 LONGEST_REFUSAL_S: Final = 10.0
+# The key of uses by all callers together.
+ALL: Final = "*"
 
 EventT = TypeVar("EventT")
 
@@ -284,6 +286,20 @@ class RateLimiter:
         if wait_s >= SHORTEST_PAUSE_S:
             self.delayed += 1
             await asyncio.sleep(min(wait_s, LONGEST_PAUSE_S))
+
+
+@contextmanager
+def counted(uses: Counter[str], key: str, most: int, refusal: str) -> Iterator[None]:
+    """Count a use for the block; raises Unavailable if `key` has `most` uses already."""
+    if uses[key] >= most:
+        raise Unavailable(refusal)
+    uses[key] += 1
+    try:
+        yield
+    finally:
+        uses[key] -= 1
+        if not uses[key]:
+            del uses[key]
 
 
 class Pace:

@@ -11,10 +11,11 @@ import random
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from croupier.master.access.caller import Caller, CredentialKind, current_call
+from croupier.master.access.rate_limits import counted
 from croupier.master.core.access_records import TokenId
 from croupier.master.journal.journal import JournalEntry, id_text, may_view, parse_id
 from croupier.master.journal.lines import kind_of, line_of, matching_kinds
@@ -52,22 +53,14 @@ class Readers:
     def __len__(self) -> int:
         return self._of.total()
 
-    @contextmanager
-    def reading(self, caller: Caller) -> Iterator[None]:
+    def reading(self, caller: Caller) -> AbstractContextManager[None]:
         """Count a reader while it reads; raises Unavailable if there are too many."""
-        name = caller.principal.name
-        mine = self._of[name]
         if len(self) >= MOST_READERS:
             raise Unavailable(f"{MOST_READERS} readers watch events; the master accepts no more")
-        if name and mine >= MOST_OF_PRINCIPAL:
-            raise Unavailable(f"{name} watches events {mine} times; the master accepts no more")
-        self._of[name] = mine + 1
-        try:
-            yield
-        finally:
-            self._of[name] -= 1
-            if not self._of[name]:
-                del self._of[name]
+        name = caller.principal.name
+        most = MOST_OF_PRINCIPAL if name else MOST_READERS
+        refusal = f"{name} watches events {most} times; the master accepts no more"
+        return counted(self._of, name, most, refusal)
 
 
 class Watch:

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 from croupier.master.access.audit import MAX_DETAIL, Audit, AuditOutcome
 from croupier.master.access.caller import Call, Caller
-from croupier.master.access.rate_limits import Pace
+from croupier.master.access.rate_limits import ALL, Pace, counted
 from croupier.master.core.authorisation import may_on_role
 from croupier.master.core.effects import SessionId
 from croupier.master.core.state import State
@@ -69,8 +69,8 @@ class Execs:
         self._pace = Pace(clock)
         # Agents that were ordered to call back, by the id of the command, and their streams.
         self._ordered: dict[str, tuple[AgentId, asyncio.Future[AgentStream]]] = {}
-        self._callers: Counter[str] = Counter()
-        self._held = 0
+        # Commands of each caller, and of all.
+        self._held: Counter[str] = Counter()
         self.running = 0
         self.outcomes: Counter[str] = Counter()
 
@@ -92,14 +92,16 @@ class Execs:
             TooSlow: if the caller sends or reads nothing.
             Unauthenticated: if its token was revoked meanwhile.
         """
-        with self._a_stream_of(call.caller):
+        mine = f"you run {EXECS_PER_CALLER} commands already; end one of them first"
+        full = "too many commands run beside tasks at this master; try again later"
+        with counted(self._held, call.caller.rate_key, EXECS_PER_CALLER, mine):
             requests = aiter(requests)
             start = start_of(await _first(requests))
             call.object = f"task:{start.framework_id}/{start.task_id}"
             term = self._leadership.term()
             place, session, call.rule = await self._find(start, call.caller)
             start.framework_id = place.framework_id
-            with self._an_exec():
+            with counted(self._held, ALL, MAX_EXECS, full):
                 exec_id = secrets.token_hex(16)
                 agent_id = place.agent_id
                 call.object = f"task:{start.framework_id}/{start.task_id},agent:{agent_id}"
@@ -171,29 +173,6 @@ class Execs:
             raise
         finally:
             del self._ordered[exec_id]
-
-    @contextmanager
-    def _a_stream_of(self, caller: Caller) -> Iterator[None]:
-        key = caller.rate_key
-        if self._callers[key] >= EXECS_PER_CALLER:
-            raise Unavailable(f"you run {EXECS_PER_CALLER} commands already; end one of them first")
-        self._callers[key] += 1
-        try:
-            yield
-        finally:
-            self._callers[key] -= 1
-            if not self._callers[key]:
-                del self._callers[key]
-
-    @contextmanager
-    def _an_exec(self) -> Iterator[None]:
-        if self._held >= MAX_EXECS:
-            raise Unavailable("too many commands run beside tasks at this master; try again later")
-        self._held += 1
-        try:
-            yield
-        finally:
-            self._held -= 1
 
     @contextmanager
     def _noted(self, call: Call, bridge: ExecBridge, start: exec_pb2.ExecStart) -> Iterator[None]:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from croupier.master.access.caller import Caller
-from croupier.master.access.rate_limits import Pace
+from croupier.master.access.rate_limits import ALL, Pace, counted
 from croupier.master.core.state import State
 from croupier.master.journal.watch import CHECK_S, check_credential
 from croupier.master.leadership.leadership import Leadership
@@ -169,15 +169,10 @@ class TaskFiles:
 
     @contextmanager
     def _a_read(self, key: str) -> Iterator[None]:
-        if self._reads.total() >= MAX_READS or self._reads[key] >= READS_PER_CALLER:
-            raise Unavailable("too many readers of task files at this master; try again later")
-        self._reads[key] += 1
-        try:
+        refusal = "too many readers of task files at this master; try again later"
+        mine = counted(self._reads, key, READS_PER_CALLER, refusal)
+        with counted(self._reads, ALL, MAX_READS, refusal), mine:
             yield
-        finally:
-            self._reads[key] -= 1
-            if not self._reads[key]:
-                del self._reads[key]
 
 
 async def _guarded(
