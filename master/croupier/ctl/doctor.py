@@ -30,11 +30,7 @@ _RENEW: Final = "renew it: croupier cert renew"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of `croupier doctor`.
-
-    Attributes:
-        advice: what to do; empty if nothing.
-    """
+    """One line of `croupier doctor`; `advice` says what to do, empty if nothing."""
 
     outcome: Literal["ok", "warn", "fail"]
     check: str

@@ -51,11 +51,7 @@ class ChurnPlan:
 
 @dataclass(slots=True)
 class Tally:
-    """The nodes that ended below their entitlements, and the worst cases.
-
-    Attributes:
-        worst_w: the least share over W; `worst_e` likewise.
-    """
+    """The nodes below their entitlements; `worst_w` is the least share over W, `worst_e` over E."""
 
     nodes: int = 0
     below_w: int = 0

@@ -139,11 +139,7 @@ Points = list[tuple[float, float]]
 
 
 class Series:
-    """Curves by name; each has one point per interval.
-
-    Attributes:
-        curves: (virtual seconds, value), in order of time.
-    """
+    """Curves by name; each is a list of (virtual seconds, value), one per interval."""
 
     def __init__(self, kernel: Kernel, interval_s: float) -> None:
         """Sample the watched values each `interval_s`."""

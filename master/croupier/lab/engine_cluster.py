@@ -34,11 +34,7 @@ class EngineTask:
 
 
 class EngineCluster:
-    """Frameworks that accept every unit at once.
-
-    Attributes:
-        schedule: the client of each allocated task, in order.
-    """
+    """Frameworks that accept every unit at once; `schedule` has the client of each, in order."""
 
     def __init__(
         self,

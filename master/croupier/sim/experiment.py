@@ -37,11 +37,7 @@ class Progress(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check of the outcome; `expected` and `got` are for people.
-
-    Attributes:
-        passed: None if this run cannot be judged; `got` says why.
-    """
+    """One check of the outcome; `passed` is None if it cannot be judged, and `got` says why."""
 
     what: str
     expected: str
@@ -113,11 +109,7 @@ class Simulated:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of a run; `notes` are sentences to print, in order.
-
-    Attributes:
-        simulated: the virtual time and tasks, for the speed.
-    """
+    """A result; `notes` are sentences to print, `simulated` the virtual time and tasks."""
 
     checks: tuple[Check, ...]
     tables: tuple[Table, ...] = ()

@@ -17,11 +17,7 @@ _NOTHING: Final = re.compile(r"\b(absent|empty|0)\b")
 
 
 class Schemas:
-    """The schemas of objects that a document refers to.
-
-    Attributes:
-        components: the schema of each object by its name.
-    """
+    """The schemas of objects that a document refers to, by name in `components`."""
 
     def __init__(self) -> None:
         self.components: dict[str, Schema] = {}

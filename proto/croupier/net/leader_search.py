@@ -22,11 +22,7 @@ MAX_HOPS = 3
 
 @dataclass(frozen=True, slots=True)
 class LeaderAnswer:
-    """A master's answer to the question of who leads.
-
-    Attributes:
-        leader: the address that a follower names; None if it knows none.
-    """
+    """A master's answer: whether it leads, or the address of the `leader` if it knows one."""
 
     is_leader: bool
     leader: Address | None

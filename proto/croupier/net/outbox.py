@@ -60,11 +60,7 @@ def _head(size: int) -> bytes:
 
 
 class Budget:
-    """A bound on the bytes in several outboxes together.
-
-    Attributes:
-        used: bytes in them now.
-    """
+    """A bound on the bytes in several outboxes together; `used` are in them now."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes

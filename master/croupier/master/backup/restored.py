@@ -27,11 +27,7 @@ UNSEEN_EPOCHS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """The content of the restored store.
-
-    Attributes:
-        position: of its last commit.
-    """
+    """The content of the restored store; `position` is that of its last commit."""
 
     records: tuple[Record, ...]
     position: StorePosition

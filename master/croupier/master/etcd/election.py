@@ -59,11 +59,7 @@ class _HeldLease:
 
 
 class EtcdElection:
-    """A candidate for leader; must resign at the end.
-
-    Attributes:
-        leader: HOST:PORT of the leader; None if it is not known.
-    """
+    """A candidate for leader; must resign. `leader` is HOST:PORT, or None if it is not known."""
 
     def __init__(
         self,

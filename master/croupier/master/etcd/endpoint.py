@@ -78,11 +78,7 @@ def _words(error: grpc.aio.AioRpcError) -> str:
 
 
 class Endpoint:
-    """A member of etcd.
-
-    Attributes:
-        is_failing: whether it failed when last asked.
-    """
+    """A member of etcd; `is_failing` says whether it failed when last asked."""
 
     def __init__(self, address: Address, access: EtcdAccess) -> None:
         """Connect with the first request."""

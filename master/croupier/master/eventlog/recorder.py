@@ -24,11 +24,7 @@ from croupier.process.metric_families import Family
 
 
 class FileRecorder:
-    """A recorder that keeps the log in files.
-
-    Attributes:
-        dropped: the number of events that were not logged because the log was given up.
-    """
+    """Keeps the log in files; `dropped` counts events not logged because it was given up."""
 
     def __init__(self, writer: Writer, file_size: int, head: Head, clock: Clock) -> None:
         """Begin the log with `head`; start a new file after `file_size` bytes."""

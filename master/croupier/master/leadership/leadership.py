@@ -51,11 +51,7 @@ _log = get_logger("croupier.master")
 
 @dataclass(frozen=True, slots=True)
 class LatestTerm:
-    """The latest term of this master, which may have ended.
-
-    Attributes:
-        began_ms: in milliseconds since the epoch.
-    """
+    """The latest term of this master, which may have ended; `began_ms` counts from 1970."""
 
     master_id: str = ""
     epoch: int = 0
@@ -166,11 +162,7 @@ class Leadership:
 
 
 class Terms:
-    """Begins and ends terms.
-
-    Attributes:
-        first_began: set once a term has begun.
-    """
+    """Begins and ends terms; sets `first_began` once a term has begun."""
 
     def __init__(
         self,

@@ -32,22 +32,14 @@ LABELS: Final = ("framework", "name")
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The rank of a name among those that compete for a series.
-
-    Attributes:
-        is_pinned: it comes before all names that are not.
-    """
+    """The rank of a name among those that compete for a series; pinned ones come first."""
 
     amount: float
     is_pinned: bool = False
 
 
 class TopNames:
-    """At most `most` names, chosen by their scores.
-
-    Attributes:
-        names: the present choice, the highest score first.
-    """
+    """At most `most` names, chosen by their scores; in `names`, the highest score comes first."""
 
     def __init__(self, most: int) -> None:
         self.names: tuple[str, ...] = ()
@@ -78,11 +70,7 @@ class TopNames:
 
 @dataclass(frozen=True, slots=True)
 class Series(Generic[MemberT]):
-    """The roles, or the frameworks, that are exported at one scrape.
-
-    Attributes:
-        rest: of all others together.
-    """
+    """The roles, or the frameworks, exported at one scrape; `rest` is of all others together."""
 
     state: State
     members: tuple[MemberT, ...]

@@ -41,11 +41,7 @@ T = TypeVar("T")
 
 
 class Walk:
-    """Visits items of the state.
-
-    Attributes:
-        cost_s: seconds that it has held the loop.
-    """
+    """Visits items of the state; `cost_s`: how long it has held the loop."""
 
     def __init__(self, read: Read) -> None:
         self.cost_s = 0.0

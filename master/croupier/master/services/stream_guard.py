@@ -127,11 +127,7 @@ def _name(error: CroupierError) -> str:
 
 
 class StreamGuard:
-    """Guards the calls of one stream.
-
-    Attributes:
-        audit: of these calls; None if they are not audited.
-    """
+    """Guards the calls of one stream, and audits them unless `audit` is None."""
 
     def __init__(
         self,

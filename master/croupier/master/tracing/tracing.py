@@ -52,11 +52,7 @@ _log = get_logger("croupier.traces")
 
 @dataclass(frozen=True, slots=True)
 class TraceContext:
-    """The trace that a task belongs to.
-
-    Attributes:
-        parent_id: the span that launched it; 0 if there is none.
-    """
+    """The trace of a task; `parent_id` is the span that launched it, 0 if there is none."""
 
     trace_id: int
     parent_id: int = 0
@@ -108,11 +104,7 @@ class _Life:
 
 
 class TaskSpans:
-    """Turns facts into spans.
-
-    Attributes:
-        untraced: tasks that were not traced because there were too many.
-    """
+    """Turns facts into spans; counts as `untraced` the tasks that were too many to be traced."""
 
     def __init__(
         self, emit: Callable[[Span], None], labels: Labels, ratio: float, rng: Random

@@ -59,11 +59,7 @@ def full_name(method: str) -> str:
 
 
 class Calls:
-    """The calls of one HTTP request.
-
-    Attributes:
-        caller: who makes them.
-    """
+    """The calls of one HTTP request, which `caller` makes."""
 
     def __init__(
         self, checks: Checks, handlers: Handlers, caller: Caller, usage: Usage | None

@@ -26,11 +26,7 @@ _log = get_logger("croupier.http")
 
 
 class LateHttpServer:
-    """Listens from its start; connections wait until the server is loaded.
-
-    Attributes:
-        server: the server; None until it is loaded.
-    """
+    """Listens from its start; connections wait until its `server` is loaded."""
 
     def __init__(self, make: Callable[[], HttpServer], *modules: str) -> None:
         """Call `make` once, after the first connection has arrived, and `modules` are loaded."""

@@ -55,11 +55,7 @@ async def allow_all(_: web.Request) -> None:
 
 
 class Routes:
-    """The routes of one server, and the guards of their requirements.
-
-    Attributes:
-        requirements: what each route requires, by its path.
-    """
+    """The routes of one server, what each path requires, and the guards of these requirements."""
 
     def __init__(self, guards: Mapping[Requirement, Guard]) -> None:
         self._guards = {Requirement.PUBLIC: allow_all, **guards}

@@ -43,11 +43,7 @@ _log = get_logger("croupier.http")
 
 
 class HttpServer:
-    """Serves `/metrics`, `/healthz`, `/readyz` and a daemon's own routes.
-
-    Attributes:
-        routes: what each route requires.
-    """
+    """Serves `/metrics`, `/healthz`, `/readyz` and own routes; `routes` has what each requires."""
 
     def __init__(
         self,

@@ -90,11 +90,7 @@ class Renewal(ABC):
 
 
 class RenewedTls(Renewal):
-    """The TLS of a daemon's listeners.
-
-    Attributes:
-        current: what handshakes use now; they read no files.
-    """
+    """The TLS of a daemon's listeners; handshakes use `current`, and read no files."""
 
     def __init__(
         self, files: TlsFiles, clock: Clock, check: Callable[[ServerTls], None] = lambda _: None
