@@ -37,12 +37,7 @@ class CallerLost(Unavailable):
 
 @dataclass(slots=True, eq=False)
 class AgentStream:
-    """The stream of an agent, after the id.
-
-    Attributes:
-        is_over: set when the master has no more use for it.
-        is_lost: set when it has ended.
-    """
+    """An agent's stream after the id. `is_over`: the master is done; `is_lost`: it ended."""
 
     requests: AsyncIterator[agent_pb2.AgentServiceExecRequest]
     write: Callable[[agent_pb2.AgentServiceExecResponse], Awaitable[None]]
@@ -51,12 +46,7 @@ class AgentStream:
 
 
 class ExecBridge:
-    """Passes the messages of one command on.
-
-    Attributes:
-        has_started: whether the agent has started the command.
-        end: how it ended; None before.
-    """
+    """Passes the messages of one command on; `end` says how it ended, None before."""
 
     def __init__(
         self,
