@@ -14,7 +14,6 @@ from croupier.net.address import Address
 from croupier.net.errors import STATUS
 from croupier.net.transport import bind, make_server
 from croupier.v1 import operator_pb2 as pb
-from croupier.v1 import task_pb2
 from croupier.v1.operator_pb2_grpc import (
     OperatorServiceServicer,
     add_OperatorServiceServicer_to_server,
@@ -22,16 +21,6 @@ from croupier.v1.operator_pb2_grpc import (
 
 T = TypeVar("T")
 Context = grpc.aio.ServicerContext[Any, Any]
-
-
-def task_view(task_id: str, state: task_pb2.TaskState.ValueType) -> pb.TaskView:
-    """Return a task of framework m-F1 on agent m-A1."""
-    return pb.TaskView(
-        framework_id="m-F1",
-        agent_id="m-A1",
-        task=task_pb2.TaskInfo(task_id=task_id),
-        status=task_pb2.TaskStatus(task_id=task_id, state=state),
-    )
 
 
 def answering(kind: type[Any]) -> Any:

@@ -40,24 +40,6 @@ async def test_the_address_is_printed_and_the_token_only_if_asked(tmp_path: Path
         assert done.out == f"{TOKEN}\n"
 
 
-async def test_a_master_without_a_page_is_told() -> None:
-    async with serving(ScriptedOperator()) as operator:
-        done = await croupier("page", "--master", operator.address)
-    assert done.code == 1
-    assert "names no web address" in done.err
-
-
-async def test_only_an_address_of_the_web_is_opened() -> None:
-    scripted = ScriptedOperator()
-    scripted.answers[pb.GetMasterRequest] = pb.GetMasterResponse(
-        leader=True, http_address="file:///etc"
-    )
-    async with serving(scripted) as operator:
-        done = await croupier("page", "--open", "--master", operator.address)
-    assert done.code == 1
-    assert "names no web address" in done.err
-
-
 async def test_the_fingerprint_is_that_of_a_master_only(tmp_path: Path) -> None:
     """A person trusts it, so a server in the middle must not choose it."""
     master = authority().issue(tmp_path / "master", "master/m1")

@@ -7,7 +7,7 @@ import pytest
 from croupier.model.errors import Conflict, InvalidRequest, Removed
 from croupier.model.isolation import Isolation, Limits
 from croupier.model.task import Reason, TaskState
-from tests.harness.command import Ended, croupier, ended, started
+from tests.harness.command import Ended, ended, started
 from tests.harness.run_master import Master, play
 from tests.harness.task_outputs import TaskOutputs
 
@@ -165,11 +165,3 @@ async def test_removal_of_the_framework_is_exit_code_1(master: Master) -> None:
         await master.subscribed()
         master.disconnect(Removed("removed by the operator"))
         assert await ended(run) == Ended(1, "", "croupier: removed by the operator\n")
-
-
-async def test_no_command_is_a_usage_error() -> None:
-    done = await croupier("run")
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith(
-        "croupier: no command is given (example: croupier run -- echo hello)"
-    )

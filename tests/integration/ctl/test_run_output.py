@@ -314,10 +314,3 @@ async def test_a_run_without_a_master_ends_in_time() -> None:
     done = await croupier("run", *words, "--", "x")
     assert done.code == 124
     assert "no task could be started" in done.err
-
-
-@pytest.mark.parametrize("flag", ["--timeout", "--wait-for-resources"])
-async def test_a_time_limit_is_above_zero(flag: str) -> None:
-    done = await croupier("run", flag, "0", "--", "x")
-    assert (done.code, done.out) == (2, "")
-    assert f"{flag} must be more than 0" in done.err
