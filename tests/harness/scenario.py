@@ -32,6 +32,7 @@ from croupier.master.core.messages import (
 )
 from croupier.master.core.settings import Settings
 from croupier.master.core.tasks import Task
+from croupier.model.access import AGENT_USER
 from croupier.model.agent_orders import (
     AcknowledgeUpdate,
     KillTask,
@@ -49,15 +50,16 @@ from croupier.model.verdict import Verdict
 from tests.harness.allocator_invariants import check_allocator
 from tests.harness.deals import demand_of
 from tests.harness.reasons import reasons_of
-from tests.harness.scenario_commands import AccessCommands, TaskCommands
-from tests.harness.secured_world import SecuredWorld
+from tests.harness.scenario_commands import AccessCommands, OperatorCommands, TaskCommands
+from tests.harness.secured_world import NOW_MS, SecuredWorld
+from tests.harness.tenants import TENANTS
 from tests.harness.world import World, make_task
 
 # Scenarios use longer leases than the default maximum.
 LEASES = Settings(max_offer_lease_s=60.0)
 
 
-class Story(AccessCommands, TaskCommands):
+class Story(AccessCommands, OperatorCommands, TaskCommands):
     """A running scenario."""
 
     def __init__(self) -> None:
@@ -67,13 +69,14 @@ class Story(AccessCommands, TaskCommands):
         self._ids: dict[str, str] = {}
         self._held_back = False
         self._next_task = 0
+        self._now_ms = NOW_MS
         self._runs = count(1)
         self._enter(World(settings=LEASES))
 
     def run(self, command: str) -> str:
         """Run a command and return its output."""
         self._out = []
-        words = command.split()
+        self._words = words = command.split()
         options = dict(word.split("=", 1) for word in words[1:] if "=" in word)
         plain = [word for word in words[1:] if "=" not in word]
         handler: Callable[[list[str], dict[str, str]], None]
@@ -99,11 +102,23 @@ class Story(AccessCommands, TaskCommands):
     def _do_begin(self, plain: list[str], options: dict[str, str]) -> None:
         """Begin another scenario, with these settings."""
         Story.__init__(self)
-        numbers = {name: type(getattr(LEASES, name))(each) for name, each in options.items()}
-        self._enter(World(settings=replace(LEASES, **numbers)))
+        self._enter(World(settings=chosen(options)))
 
     def _do_secured(self, plain: list[str], options: dict[str, str]) -> None:
-        self._enter(SecuredWorld(settings=LEASES))
+        is_on = options.pop("auth", "on") == "on"
+        self._enter(SecuredWorld(settings=chosen(options), is_on=is_on))
+
+    def _do_tenants(self, plain: list[str], options: dict[str, str]) -> None:
+        """Begin with the rules of `tenants`; on agent `a1` Anna's framework `F` runs `t1`."""
+        Story.__init__(self)
+        world = SecuredWorld(settings=chosen(options))
+        self._enter(world)
+        world.allow(*TENANTS)
+        self.run("agent a1 cpus:4;mem:4GB host=h1")
+        self.run("framework F role=ads/prod by=anna")
+        self.run("accept F t1=cpus:1;mem:1GB")
+        self.run("time 6")
+        self._out = []
 
     def _do_weights(self, plain: list[str], options: dict[str, str]) -> None:
         weights = {role: int(weight) * 1000 for role, weight in options.items()}
@@ -162,10 +177,12 @@ class Story(AccessCommands, TaskCommands):
             self.world.as_principal(options.get("by", ""))
         session = self.world.agent(
             resources,
-            name,
+            options.get("host", name),
             attributes,
             agent_id,
             allocate=not self._held_back,
+            features=options.get("features", ""),
+            default_user=options.get("default-user", AGENT_USER),
             lines_up="lines-up" in plain,
         )
         if session not in self.world.closed:
@@ -179,7 +196,7 @@ class Story(AccessCommands, TaskCommands):
             options.get("role", name),
             options.get("demand", ""),
             int(options["count"]) if "count" in options else None,
-            self._ids.get(name, ""),
+            options.get("id", self._ids.get(name, "")),
             # Another run of its program, which numbers its calls from 1 again.
             client_id=f"c{next(self._runs)}",
             name=name,
@@ -205,8 +222,9 @@ class Story(AccessCommands, TaskCommands):
         run_as, role = Command(("true",), user=options.pop("user", "")), options.pop("in", "")
         # 3 s is what tasks have by default.
         grace_ms = round(float(options.pop("grace", 3)) * 1000)
+        named = [f"m-{each}" for each in _several(options.pop("from", ""))]
         session, offers = self._sessions[plain[0]], self.world.offers(self._sessions[plain[0]])
-        wanted = [o.offer_id for o in offers if "all" in plain or o.role == role] or None
+        wanted = named or [o.offer_id for o in offers if "all" in plain or o.role == role] or None
         tasks = [
             replace(make_task(task, each), command=run_as, grace_ms=grace_ms)
             for task, each in options.items()
@@ -296,7 +314,10 @@ class Story(AccessCommands, TaskCommands):
             self._out.append(f"  {blocker.task_id}: {blocker.reason}")
 
     def _do_restart(self, plain: list[str], options: dict[str, str]) -> None:
-        """Fail over to the next master; every session ends."""
+        """Fail over to the next master; every session ends. `auth=on` or `off` changes that."""
+        state = self.world.state
+        is_on = {"on": True, "off": False}.get(options.get("auth", ""), state.settings.auth)
+        state.settings = replace(state.settings, auth=is_on)
         self.world.restart()
         self._sessions.clear()
 
@@ -437,6 +458,12 @@ class Story(AccessCommands, TaskCommands):
 
     def _call(self, framework: str, call: calls.Call) -> None:
         self.world.call(self._sessions[framework], call)
+
+
+def chosen(options: dict[str, str]) -> Settings:
+    """Return the settings of scenarios with these numbers."""
+    numbers = {name: type(getattr(LEASES, name))(each) for name, each in options.items()}
+    return replace(LEASES, **numbers)
 
 
 def _order_text(message: object) -> str:

@@ -67,7 +67,7 @@ class Case:
         for name, texts in self._answers.items():
             pages = [answer(name, text) for text in texts]
             operator.answers[request_of(name)] = pages if len(pages) > 1 else pages[0]
-        env = {} if "--master" in words else {"CROUPIER_MASTER": operator.address}
+        env: dict[str, Any] = {} if "--master" in words else {"CROUPIER_MASTER": operator.address}
         while re.match("[A-Z_]+=", words[0]):
             name, _, value = words.pop(0).partition("=")
             env[name] = value

@@ -10,7 +10,6 @@ import grpc
 import grpc.aio
 import pytest
 
-from croupier.master.app import MasterDaemon
 from croupier.master.config import StoreChoice
 from croupier.master.core.state import State
 from croupier.master.flags import AdmissionFlags
@@ -23,7 +22,6 @@ from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 from tests.harness.eventually import eventually
 from tests.harness.masters import RawAgent, RawFramework, StreamEnded, running_master
 from tests.integration.master.test_frameworks import launch, make_task
-from tests.integration.master.test_operators import refused
 
 
 @pytest.mark.parametrize(
@@ -49,43 +47,6 @@ async def test_invalid_registration_is_refused_with_the_field(
 async def test_report_before_register_ends_the_stream(agent: RawAgent) -> None:
     await agent.send(pb.Report(updates=pb.StatusUpdates()))
     assert (await agent.next("error")).error.code == framework_pb2.ERROR_CODE_PROTOCOL
-
-
-async def test_update_for_another_agent_ends_the_stream(agent: RawAgent) -> None:
-    await agent.register()
-    status = task_pb2.TaskStatus(
-        framework_id="f",
-        task_id="t",
-        agent_id="another",
-        sequence=1,
-        state=task_pb2.TASK_FINISHED,
-        source=task_pb2.SOURCE_AGENT,
-    )
-    await agent.send(pb.Report(updates=pb.StatusUpdates(statuses=[status])))
-    assert (await agent.next("error")).error.code == framework_pb2.ERROR_CODE_PROTOCOL
-
-
-async def test_field_reserved_for_the_master_is_dropped_from_an_update(
-    framework: RawFramework, agent: RawAgent
-) -> None:
-    agent_id = await agent.register()
-    subscribed = await framework.subscribe()
-    offer = await framework.offer()
-    await framework.call(accept=launch([offer.offer_id], make_task("t1")))
-    await agent.next("launch")
-    status = task_pb2.TaskStatus(
-        framework_id=subscribed.framework_id,
-        task_id="t1",
-        agent_id=agent_id,
-        sequence=1,
-        state=task_pb2.TASK_FINISHED,
-        source=task_pb2.SOURCE_AGENT,
-        decided_in_ms=2**64 - 1,
-    )
-    await agent.send(pb.Report(updates=pb.StatusUpdates(statuses=[status])))
-    update = (await framework.next("update")).update.statuses[0]
-    assert update.state == task_pb2.TASK_FINISHED
-    assert not update.HasField("decided_in_ms")
 
 
 async def test_ids_survive_a_master_restart(tmp_path: Path) -> None:
@@ -272,42 +233,3 @@ async def test_drain_reports_progress_and_survives_a_master_restart(tmp_path: Pa
         assert view.decided_in_ms > 0
         answer = await operator.ReactivateAgent(operator_pb2.ReactivateAgentRequest(agent="raw"))
         assert not answer.agent.HasField("drain")
-
-
-async def test_deactivated_agent_is_offered_again_after_reactivation(
-    agent: RawAgent, framework: RawFramework, operator: OperatorServiceStub
-) -> None:
-    await agent.register()
-    request = operator_pb2.DeactivateAgentRequest(agent=agent.agent_id)
-    assert (await operator.DeactivateAgent(request)).agent.deactivated
-    await framework.subscribe()
-    explained = await operator.Explain(
-        operator_pb2.ExplainRequest(framework_id=framework.framework_id)
-    )
-    causes = {reason.cause: reason for reason in explained.reasons}
-    assert causes["agent is deactivated"].about_agent_id == agent.agent_id
-    await operator.ReactivateAgent(operator_pb2.ReactivateAgentRequest(agent=agent.agent_id))
-    assert (await framework.offer()).agent_id == agent.agent_id
-
-
-async def test_invalid_agent_operations_are_refused(
-    master: MasterDaemon, channel: grpc.aio.Channel
-) -> None:
-    async with RawAgent(master.address) as one, RawAgent(master.address) as two:
-        operator = OperatorServiceStub(channel)
-        drain = operator_pb2.DrainAgentRequest
-        for name in ("unknown", "", "x" * 100_000):
-            text = await refused(operator.DrainAgent(drain(agent=name)), grpc.StatusCode.NOT_FOUND)
-            assert len(text) < 500
-        for agent in (one, two):
-            await agent.register()
-        invalid = grpc.StatusCode.INVALID_ARGUMENT
-        text = await refused(operator.DrainAgent(drain(agent="raw")), invalid)
-        assert one.agent_id in text
-        assert two.agent_id in text
-        too_long = drain(agent=one.agent_id, grace_ms=2**63)
-        await refused(operator.DrainAgent(too_long), invalid)
-        await operator.MarkAgentGone(operator_pb2.MarkAgentGoneRequest(agent=one.agent_id))
-        conflict = grpc.StatusCode.FAILED_PRECONDITION
-        gone = drain(agent=one.agent_id)
-        assert "declared gone" in await refused(operator.DrainAgent(gone), conflict)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -10,11 +9,9 @@ import grpc
 import pytest
 
 from croupier.master.app import MasterDaemon
-from croupier.master.core.state import State
-from croupier.model.ids import FrameworkId
 from croupier.v1 import framework_pb2 as pb
 from croupier.v1 import resources_pb2, task_pb2
-from tests.harness.masters import RawAgent, RawFramework, StreamEnded
+from tests.harness.masters import RawFramework, StreamEnded
 
 
 def make_task(task_id: str, cpus_milli: int = 1000) -> task_pb2.TaskInfo:
@@ -146,70 +143,6 @@ async def test_call_without_a_sequence_number_ends_the_stream(framework: RawFram
     assert (await framework.next("error")).error.code == pb.ERROR_CODE_PROTOCOL
 
 
-async def test_resent_call_gets_the_same_verdict_and_is_not_repeated(
-    master: MasterDaemon, agent: RawAgent, framework: RawFramework
-) -> None:
-    await agent.register()
-    await framework.subscribe()
-    offer = await framework.offer()
-    accept = launch([offer.offer_id], make_task("t1"), make_task("t2", 50_000))
-    first = await framework.call(seq=7, accept=accept)
-    again = await framework.call(seq=7, accept=accept)
-    assert first == again
-    assert [task.HasField("error") for task in first.tasks] == [False, True]
-    assert (await agent.next("launch")).launch.task.task_id == "t1"
-    offers = await master.driver.read(lambda state: len(state.frameworks[_only(state)].tasks))
-    assert offers == 1
-
-
-async def test_offers_and_tasks_of_another_framework_are_refused(
-    master: MasterDaemon, agent: RawAgent
-) -> None:
-    async with RawFramework(master.address) as owner, RawFramework(master.address) as other:
-        await agent.register()
-        await owner.subscribe()
-        offer = await owner.offer()
-        await other.subscribe()
-        for call in (
-            {"accept": launch([offer.offer_id], make_task("t1"))},
-            {"decline": pb.Decline(offer_ids=[offer.offer_id])},
-        ):
-            verdict = await other.call(**call)
-            assert verdict.error.code == pb.ERROR_CODE_NOT_FOUND
-        assert not (await owner.call(accept=launch([offer.offer_id], make_task("t1")))).HasField(
-            "error"
-        )
-        verdict = await other.call(kill=pb.Kill(task_id="t1"))
-        assert verdict.error.code == pb.ERROR_CODE_NOT_FOUND
-
-
-async def test_invalid_offer_list_fails_the_accept_and_returns_its_resources(
-    master: MasterDaemon,
-) -> None:
-    async with (
-        RawAgent(master.address) as one,
-        RawAgent(master.address) as two,
-        RawFramework(master.address) as framework,
-    ):
-        await one.register()
-        await two.register()
-        await framework.subscribe()
-        invalid: list[Callable[[list[str]], list[str]]] = [
-            lambda ids: [ids[0], ids[0]],
-            lambda ids: [ids[0], ids[1]],
-            lambda ids: [ids[0], "nope"],
-        ]
-        for make_ids in invalid:
-            ids = [(await framework.offer()).offer_id, (await framework.offer()).offer_id]
-            verdict = await framework.call(accept=launch(make_ids(ids), make_task("t1")))
-            assert verdict.HasField("error")
-            assert verdict.tasks[0].HasField("error")
-            standing = await master.driver.read(lambda state: list(state.offers))
-            await framework.call(
-                decline=pb.Decline(offer_ids=standing, filters=pb.Filters(refuse_ms=0))
-            )
-
-
 async def test_framework_that_does_not_read_is_disconnected(
     master: MasterDaemon, framework: RawFramework
 ) -> None:
@@ -225,26 +158,3 @@ async def test_framework_that_does_not_read_is_disconnected(
             break
     assert not sessions
     assert master.leadership.term().sessions.queued() <= 1
-
-
-async def test_the_newest_session_wins(master: MasterDaemon) -> None:
-    async with RawFramework(master.address) as older, RawFramework(master.address) as newer:
-        framework_id = (await older.subscribe()).framework_id
-        assert (await newer.subscribe(framework_id=framework_id)).framework_id == framework_id
-        assert (await older.next("error")).error.code == pb.ERROR_CODE_FAILED_OVER
-
-
-async def test_torn_down_framework_cannot_resubscribe(master: MasterDaemon) -> None:
-    async with RawFramework(master.address) as framework:
-        framework_id = (await framework.subscribe()).framework_id
-        assert not (await framework.call(teardown=pb.Teardown())).HasField("error")
-        assert (await framework.ended())[0] is grpc.StatusCode.OK
-    async with RawFramework(master.address) as again:
-        with pytest.raises(StreamEnded):
-            await again.subscribe(framework_id=framework_id)
-        assert (await again.ended())[0] is grpc.StatusCode.ABORTED
-
-
-def _only(state: State) -> FrameworkId:
-    (framework_id,) = state.frameworks
-    return framework_id

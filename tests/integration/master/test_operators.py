@@ -21,7 +21,7 @@ from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
 from croupier.model.task import Command, TaskInfo, TaskState, TaskStatus
 from croupier.net.transport import make_channel
-from croupier.v1 import framework_pb2, resources_pb2, task_pb2
+from croupier.v1 import framework_pb2, task_pb2
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 from croupier.wire.resources import resources_to_wire
@@ -40,16 +40,6 @@ async def refused(answer: Awaitable[object], code: grpc.StatusCode) -> str:
         await answer
     assert refusal.value.code() is code
     return refusal.value.details() or ""
-
-
-async def test_unknown_ids_are_not_found(operator: OperatorServiceStub) -> None:
-    not_found = grpc.StatusCode.NOT_FOUND
-    text = await refused(operator.Explain(pb.ExplainRequest(framework_id="x")), not_found)
-    assert text == "no framework 'x'"
-    text = await refused(operator.KillTask(pb.KillTaskRequest(task_id="t")), not_found)
-    assert text == "no task 't'"
-    assert not (await operator.ListTasks(pb.ListTasksRequest(framework_id="x"))).tasks
-    assert (await operator.GetMaster(pb.GetMasterRequest())).leader
 
 
 async def test_task_is_listed_and_killed(
@@ -123,8 +113,6 @@ async def test_listed_offers_show_their_age_and_the_rest_of_their_lease() -> Non
 
 
 UNIT = framework_pb2.Demand(unit=resources_to_wire(Resources.parse("cpus:1;mem:1GB")))
-INVALID = grpc.StatusCode.INVALID_ARGUMENT
-FAILED = grpc.StatusCode.FAILED_PRECONDITION
 
 
 def change(role: str, settings: RoleSettings | None = None, *parts: int) -> pb.RoleChange:
@@ -172,55 +160,6 @@ async def test_role_settings_take_effect_and_survive_a_restart(tmp_path: Path) -
             "ads": 2000,
             "web": 3000,
         }
-
-
-async def test_malformed_role_changes_are_refused_and_change_nothing(
-    operator: OperatorServiceStub,
-) -> None:
-    good = change("good", RoleSettings(2000))
-    for bad in (
-        change("a//b"),
-        change("a/../b"),
-        change("x" * 1_000_000),
-        change("ads", None, 99),
-        pb.RoleChange(role="ads", settings=pb.RoleSettings(weight_milli=0)),
-        pb.RoleChange(
-            role="ads",
-            settings=pb.RoleSettings(limit=[resources_pb2.NamedScalar(name="cpus", milli=-1)]),
-        ),
-        change("good"),
-    ):
-        text = await refused(operator.UpdateRoles(update(good, bad)), INVALID)
-        assert 0 < len(text) < 500
-    await refused(operator.UpdateRoles(update()), INVALID)
-    many = [change(f"r{number}") for number in range(1001)]
-    await refused(operator.UpdateRoles(update(*many)), INVALID)
-    assert not await listed(operator)
-
-
-async def test_explain_names_the_limit_that_blocks_a_framework(
-    agent: RawAgent, framework: RawFramework, operator: OperatorServiceStub
-) -> None:
-    limit = RoleSettings(limit={"cpus": 1000})
-    await operator.UpdateRoles(update(change("ads", limit)))
-    agent_id = await agent.register(cpus=4, mem_mib=4096)
-    await framework.subscribe(roles=["ads/prod"], demands=[UNIT])
-    offer = await framework.offer()
-    assert offer.resources.cpus_milli == 1000
-    for named_agent in ("", agent_id):
-        request = pb.ExplainRequest(framework_id=framework.framework_id, agent_id=named_agent)
-        answer = await operator.Explain(request)
-        (reason,) = answer.reasons
-        assert (reason.cause, reason.role, reason.about_role) == ("limit", "ads/prod", "ads")
-        assert "cpus:1" in reason.detail
-        assert answer.framework.framework.framework_id == framework.framework_id
-        assert [role.role for role in answer.roles] == ["ads", "ads/prod"]
-        assert settings_from_wire(answer.roles[0].settings) == limit
-        assert answer.framework.share_ppm == 250_000
-        assert answer.framework.entitlement_ppm == 250_000  # the limit
-    not_found = grpc.StatusCode.NOT_FOUND
-    request = pb.ExplainRequest(framework_id=framework.framework_id, agent_id="x")
-    assert await refused(operator.Explain(request), not_found) == "no agent 'x'"
 
 
 async def test_metrics_export_role_settings() -> None:

@@ -1,4 +1,4 @@
-"""What callers may do with agents, frameworks and roles, and what they see of them."""
+"""False peers, and rules of images and roles; `scenarios/tenants.txt` tells who may do what."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from croupier.master.core.agent_commands import Deactivate, MarkGone, OperateAgent
-from croupier.master.core.agent_status import AgentStatus
 from croupier.master.core.effects import Close, Deposed, SessionId
 from croupier.master.core.events import (
     AgentHealth,
@@ -18,18 +16,15 @@ from croupier.master.core.events import (
     Subscribe,
 )
 from croupier.master.core.facts import AgentRefused, UpdateHandled
-from croupier.master.core.framework_commands import TeardownFramework, TornDown
-from croupier.master.core.messages import AgentFailed
-from croupier.master.core.role_commands import RolesMoved, UpdateRoles
-from croupier.master.core.roles import RoleChange, RolePart
 from croupier.master.core.step import step
 from croupier.model.errors import FailedOver, NotFound, PermissionDenied, Unauthenticated
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.isolation import Feature, Isolation
+from croupier.model.principal import ANONYMOUS
 from croupier.model.resources import Resources
-from croupier.model.roles import RoleSettings
 from croupier.model.task import TaskState, TaskStatus
-from tests.harness.secured_world import ADMIN, SecuredWorld, caller
-from tests.harness.tenants import Scene
+from tests.harness.secured_world import SecuredWorld
+from tests.harness.tenants import TENANTS, Scene, as_user
 from tests.harness.world import make_task
 
 
@@ -54,40 +49,6 @@ def test_no_anonymous_agent_registers_or_deposes_the_master() -> None:
     assert not any(isinstance(effect, Deposed) for effect in effects)
     (close,) = [effect for effect in effects if isinstance(effect, Close)]
     assert isinstance(close.error, Unauthenticated)
-
-
-@pytest.mark.parametrize("action", [MarkGone(), Deactivate()])
-@pytest.mark.parametrize("agent", ["a1", "host-a1"])
-@pytest.mark.parametrize(
-    ("by", "expected"),
-    [
-        ("", NotFound),
-        ("anna", NotFound),
-        ("agent/a1", NotFound),
-        ("vera", PermissionDenied),
-        ("olga", AgentStatus),
-        ("admin", AgentStatus),
-    ],
-)
-def test_who_operates_an_agent(
-    by: str, agent: str, action: MarkGone | Deactivate, expected: type
-) -> None:
-    scene = Scene()
-    answer = scene.ask(OperateAgent(1, agent, action, caller=caller(by)))
-    assert isinstance(answer, expected)
-    known = scene.state.agents.get(AgentId("a1"))
-    assert (known is None or known.deactivated) == (expected is AgentStatus)
-
-
-def test_hostnames_of_agents_that_the_caller_may_not_view_are_not_named() -> None:
-    scene = Scene()
-    scene.secured_agent("a2")
-    for agent in ("a2", "host-a2"):
-        answer = scene.ask(OperateAgent(1, agent, Deactivate(), caller=caller("olga")))
-        assert isinstance(answer, NotFound)
-    scene.ask(OperateAgent(1, "a2", MarkGone(), caller=ADMIN))
-    answer = scene.ask(OperateAgent(1, "a2", Deactivate(), caller=caller("olga")))
-    assert isinstance(answer, NotFound), "not that it is gone"
 
 
 def test_an_agent_without_an_id_gets_the_one_that_it_has_proven() -> None:
@@ -123,36 +84,6 @@ def test_an_agent_that_speaks_for_another_is_disconnected() -> None:
     assert scene.state.frameworks[scene.annas].tasks[TaskId("t1")].state is TaskState.STAGING
 
 
-def test_who_learns_of_the_loss_of_an_agent() -> None:
-    scene = Scene()
-    scene.secured_agent("a2")
-    bob = scene.owned("bob", "web")
-    for agent_id in ("a1", "a2"):
-        scene.ask(OperateAgent(1, agent_id, MarkGone(), caller=ADMIN))
-    scene.allow("agents client/bob view agent:*")
-    scene.secured_agent("a3")
-    scene.ask(OperateAgent(1, "a3", MarkGone(), caller=ADMIN))
-    lost = [
-        [message.agent_id for message in scene.sent[each] if isinstance(message, AgentFailed)]
-        for each in (scene.session, bob)
-    ]
-    assert lost == [["a1"], ["a3"]], "its tasks were there; it may view it"
-
-
-# Frameworks subscribe in permitted roles only; other principals need permission to end them.
-
-
-@pytest.mark.parametrize("by", ["bob", "admin", "oidc/anna", "agent/a1"])
-def test_no_other_takes_over_a_framework(by: str) -> None:
-    scene = Scene()
-    for client_id in ("c1", "c2"):
-        taken = scene.owned(by, "ads", framework_id=scene.annas, client_id=client_id)
-        error = scene.error_of(taken)
-        assert isinstance(error, NotFound)
-        assert str(error) == f"no framework {scene.annas}"
-    assert scene.error_of(scene.session) is None
-
-
 def test_an_impostor_with_an_old_client_id_learns_nothing() -> None:
     scene = Scene()
     scene.owned("anna", "ads", framework_id=scene.annas, client_id="c2")
@@ -162,65 +93,6 @@ def test_an_impostor_with_an_old_client_id_learns_nothing() -> None:
     assert isinstance(scene.error_of(again), NotFound)
 
 
-@pytest.mark.parametrize(
-    ("by", "expected"),
-    [
-        ("", NotFound),
-        ("bob", NotFound),
-        ("vera", PermissionDenied),
-        ("karl", TornDown),
-        ("anna", TornDown),
-        ("admin", TornDown),
-    ],
-)
-def test_who_tears_down_a_framework(by: str, expected: type) -> None:
-    scene = Scene()
-    answer = scene.ask(TeardownFramework(1, scene.annas, caller=caller(by)))
-    assert isinstance(answer, expected)
-    assert scene.state.frameworks[scene.annas].is_removed == (expected is TornDown)
-
-
-def test_permission_is_needed_in_all_roles_of_a_framework() -> None:
-    scene = Scene()
-    scene.allow("more client/anna register role:web")
-    session = scene.owned("anna", roles=("ads", "web"))
-    command = TeardownFramework(1, scene.framework_id(session), caller=caller("karl"))
-    assert isinstance(scene.ask(command), PermissionDenied)
-
-
-def test_who_learns_that_a_framework_was_removed() -> None:
-    scene = Scene()
-    scene.finish(scene.host, scene.annas, "t1")
-    command = TeardownFramework(1, scene.annas, caller=ADMIN)
-    scene.ask(command)
-    assert scene.annas not in scene.state.frameworks
-    for by, expected in (("anna", TornDown), ("karl", TornDown), ("vera", NotFound)):
-        assert isinstance(scene.ask(replace(command, caller=caller(by))), expected)
-
-
-@pytest.mark.parametrize(
-    ("by", "role", "error"),
-    [
-        ("anna", "ads", None),
-        ("anna", "ads/x/y", None),
-        ("anna", "*", PermissionDenied),
-        ("anna", "web", PermissionDenied),
-        ("vera", "ads", PermissionDenied),
-        ("agent/a1", "ads", PermissionDenied),
-    ],
-)
-def test_who_subscribes_in_a_role(by: str, role: str, error: type | None) -> None:
-    scene = Scene()
-    found = scene.error_of(scene.owned(by, role))
-    assert found is None if error is None else isinstance(found, error)
-    assert len(scene.state.frameworks) == (2 if error is None else 1)
-
-
-def test_all_roles_of_a_framework_need_permission() -> None:
-    scene = Scene()
-    assert isinstance(scene.error_of(scene.owned("anna", roles=("ads", "web"))), PermissionDenied)
-
-
 def test_no_anonymous_framework_subscribes() -> None:
     scene = Scene()
     event = Subscribe(SessionId(900), FrameworkId(""), "f", (Role("ads"),), "c")
@@ -228,43 +100,40 @@ def test_no_anonymous_framework_subscribes() -> None:
     assert isinstance(scene.error_of(SessionId(900)), Unauthenticated)
 
 
-# Callers change permitted roles only, and see no others.
-
-
-def weight(role: str) -> RoleChange:
-    return RoleChange(Role(role), RoleSettings(5000), (RolePart.WEIGHT,))
-
-
-@pytest.mark.parametrize(
-    ("by", "expected"),
-    [
-        ("", NotFound),
-        ("anna", NotFound),
-        ("wim", NotFound),
-        ("vera", PermissionDenied),
-        ("admin", RolesMoved),
-    ],
-)
-@pytest.mark.parametrize("dry_run", [True, False])
-def test_who_changes_a_role(by: str, expected: type, dry_run: bool) -> None:
+def test_a_task_runs_in_a_permitted_image_only() -> None:
     scene = Scene()
-    changes = (weight("web"), weight("ads"))
-    answer = scene.ask(UpdateRoles(1, changes, dry_run, caller=caller(by)))
-    assert isinstance(answer, expected)
-    is_set = Role("ads") in scene.state.allocator.queries.roles()
-    assert is_set == (expected is RolesMoved and not dry_run)
+    scene.allow("boxes client/anna launch-image image:dir:/srv/*")
+    (agent,) = scene.state.agents.values()
+    agent.features = frozenset({Feature.IMAGES})
+    allowed, denied = (
+        replace(as_user(name, "nobody"), isolation=Isolation(image=image))
+        for name, image in (("t2", "dir:/srv/a"), ("t3", "dir:/other"))
+    )
+    verdict = scene.accept(scene.session, allowed, denied)
+    assert verdict.tasks[0].error is None
+    assert str(verdict.tasks[1].error) == "client/anna may not launch-image image:dir:/other"
 
 
-def test_a_change_shows_only_roles_that_the_caller_may_view() -> None:
-    scene = Scene()
-    scene.owned("bob", "web")
-    moved = [
-        [after.role for _, after in answer.others]
-        for by in ("wim", "admin")
-        if isinstance(
-            answer := scene.ask(UpdateRoles(1, (weight("web"),), True, caller=caller(by))),
-            RolesMoved,
+def test_a_claim_needs_permission_in_the_roles_of_all_tasks() -> None:
+    world = SecuredWorld(*TENANTS, "both client/carl register role:**")
+    listed = []
+    for task_id, role in (("t1", "ads"), ("t2", "web")):
+        place = (FrameworkId("F9"), TaskId(task_id), AgentId("a1"))
+        status = TaskStatus(*place, TaskState.RUNNING, sequence=1)
+        listed.append(
+            AgentTask(FrameworkId("F9"), make_task(task_id), status, (status,), Role(role))
         )
-    ]
-    assert moved[0] == []
-    assert "ads" in moved[1]
+    world.as_principal("agent/a1").agent("cpus:4;mem:4GB", agent_id="a1", tasks=tuple(listed))
+    taken = world.owned("anna", "ads", framework_id="F9")
+    assert isinstance(world.error_of(taken), NotFound)
+    assert world.error_of(world.owned("carl", "ads", framework_id="F9")) is None
+
+
+def test_with_authentication_off_nothing_of_it_is_recorded() -> None:
+    world = SecuredWorld(is_on=False)
+    world.principal = ANONYMOUS
+    world.agent("cpus:4;mem:4GB", agent_id="a1")
+    session = world.framework("ads")
+    world.accept(session, as_user("t1", "root"))
+    assert not any(getattr(each, "owner", "") for each in world.saved)
+    assert not any(getattr(each, "is_authenticated", False) for each in world.saved)

@@ -1,4 +1,4 @@
-"""Checks of changes to roles."""
+"""Checks of changes to roles, and their bounds; `scenarios/changed_roles.txt` tells the rest."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+from croupier.master.core.effects import Answer
+from croupier.master.core.role_commands import RolesMoved, UpdateRoles
 from croupier.master.core.roles import (
     MAX_CHANGES,
     MAX_ROLES_SET,
@@ -20,6 +22,7 @@ from croupier.master.core.roles import (
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings, parse_amounts
+from tests.harness.world import World, make_task
 
 ADS = Role("ads")
 PROD = Role("ads/prod")
@@ -78,8 +81,9 @@ def test_change_without_settings_restores_the_flags() -> None:
     ],
 )
 def test_invalid_changes_are_refused(changes: list[RoleChange]) -> None:
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidRequest) as refused:
         changed_settings(changes, {}, {})
+    assert len(str(refused.value)) < 500
 
 
 def test_part_that_contradicts_an_unchanged_part_is_refused() -> None:
@@ -194,3 +198,38 @@ def test_ten_thousand_roles_are_checked_within_a_slice() -> None:
     began = time.thread_time()
     against(wanted, roles, cluster("cpus:20000;mem:20TB"))
     assert time.thread_time() - began < 1.0
+
+
+def updated(world: World, change: RoleChange, dry_run: bool = False) -> object:
+    """Return the answer to a change of a role."""
+    (answer,) = (e for e in world.do(UpdateRoles(1, (change,), dry_run)) if isinstance(e, Answer))
+    return answer.result
+
+
+def test_deep_guarantee_changes_all_roles_above() -> None:
+    world = World()
+    world.agent("cpus:10;mem:10GB")
+    for role in ("a/x/y", "a/x/z", "b"):
+        session = world.framework(role, "cpus:1;mem:1GB")
+        while offers := world.offers(session)[:1]:
+            world.accept(
+                session, make_task(f"{role[-1]}{len(world.saved)}"), offers=[offers[0].offer_id]
+            )
+    updated(world, RoleChange(Role("b"), settings(weight=4000)))
+    world.agent("cpus:1;mem:1GB", allocate=False)
+    world._step(UpdateRoles(1, (RoleChange(Role("a/x/y"), settings("cpus:9")),)))
+    tree = world.state.allocator._tree
+    assert [tree.roles[Role(role)].level[0] for role in ("a", "a/x", "a/x/y", "b")] == [0, 0, 0, 1]
+
+
+def test_answered_roles_are_bounded() -> None:
+    world = World()
+    world.agent("cpus:10;mem:10GB")
+    for number in range(503):
+        world.framework(f"r{number:03}", allocate=False)
+    result = updated(world, RoleChange(Role("r007"), settings(weight=2000)), dry_run=True)
+    assert isinstance(result, RolesMoved)
+    assert [each[0].role for each in result.named] == ["r007"]
+    assert len(result.others) == 500
+    assert result.others[7][0].role == "r008"
+    assert result.omitted == 2
