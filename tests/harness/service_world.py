@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from itertools import chain
 from random import Random
 
+from croupier.apps.job_file.task_spec import TaskSpec
 from croupier.apps.service.core import events
 from croupier.apps.service.core.decide import decide, resume
 from croupier.apps.service.core.instance import Stop
-from croupier.apps.service.core.placement import Needs, Room, place
+from croupier.apps.service.core.placement import Room, Template, place
 from croupier.apps.service.core.rules import Check, Health, Rules, Version
 from croupier.apps.service.core.state import Service
 from croupier.apps.service.state_dir import from_json, to_json
@@ -179,18 +181,18 @@ class World:
             spread = self.rules.spread
             where = machine.rack if spread else machine.agent_id
             rooms.append(Room(f"o{number}", machine.agent_id, "127.0.0.1", where, amount))
-        needs = dict.fromkeys(self.service.versions, Needs(UNIT, 1))
-        for placed in place(self.service, rooms, needs, self.now):
-            task_id = placed.instance.task_id
-            assert placed.instance.ports
+        templates = dict.fromkeys(self.service.versions, Template(TaskSpec(resources=UNIT), 1))
+        placed = place(self.service, rooms, templates, self.now)
+        for instance, _ in chain.from_iterable(placed.values()):
+            task_id = instance.task_id
+            assert instance.ports
             if not self.calm and self.random.random() < 0.05:
                 events.on_refused(
                     self.service, task_id, "the offer has ended", self.now, is_fault=False
                 )
                 continue
             assert task_id not in self.tasks, "an id is used twice"
-            version, agent_id = placed.instance.version, placed.instance.agent_id
-            self.tasks[task_id] = RealTask(task_id, agent_id, version)
+            self.tasks[task_id] = RealTask(task_id, instance.agent_id, instance.version)
             self.starts += 1
 
     def _run_tasks(self) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
@@ -17,7 +16,7 @@ from croupier.apps.controller.engine import End, Engine
 from croupier.apps.service.core import events
 from croupier.apps.service.core.decide import decide, resume
 from croupier.apps.service.core.instance import Instance
-from croupier.apps.service.core.placement import Placed, place
+from croupier.apps.service.core.placement import place
 from croupier.apps.service.core.state import Service
 from croupier.apps.service.health_checks import probe
 from croupier.apps.service.state_dir import StateDir
@@ -30,7 +29,6 @@ from croupier.sdk import (
     InvalidRequest,
     Offer,
     PreemptRequest,
-    Task,
     TaskStatus,
     Unavailable,
 )
@@ -146,19 +144,18 @@ class Controller(Engine):
         """Launch instances on the offers, and decline the rest."""
         self._contact()
         rooms = [self._demands.room(offer) for offer in offers]
-        needs = {number: self._demands.template(number).needs() for number in self.service.versions}
-        placed = place(self.service, rooms, needs, self.now())
+        templates = {number: self._demands.template(number) for number in self.service.versions}
+        placed = place(self.service, rooms, templates, self.now())
         if placed:
             await self._save()
-        chosen: dict[str, list[Placed]] = {}
-        for each in placed:
-            chosen.setdefault(each.offer_id, []).append(each)
         # The master counts the demand down with each launch.
         self._launching += 1
         try:
-            await asyncio.gather(
-                *(self.launch(o, self._tasks(chosen.get(o.id, [])), _REFUSE_S) for o in offers)
-            )
+            launches = []
+            for offer in offers:
+                tasks = [self._demands.task(*each) for each in placed.get(offer.id, ())]
+                launches.append(self.launch(offer, tasks, _REFUSE_S))
+            await asyncio.gather(*launches)
         finally:
             self._launching -= 1
             self._demanded = None
@@ -248,15 +245,6 @@ class Controller(Engine):
             self._journal.write(line)
 
     # Work.
-
-    def _tasks(self, placed: Iterable[Placed]) -> list[Task]:
-        service = self.service
-        tasks = []
-        for each in placed:
-            template = self._demands.template(each.instance.version)
-            health = service.health_of(each.instance)
-            tasks.append(template.task(service.name, each.instance, health, each.resources))
-        return tasks
 
     async def _check(self, instance: Instance) -> None:
         health = self.service.health_of(instance)

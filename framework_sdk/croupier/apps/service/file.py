@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from croupier.apps.job_file.section import Section
+from croupier.apps.service.core.placement import Template
 from croupier.apps.service.core.rules import (
     MAX_INSTANCES,
     Check,
@@ -19,7 +20,7 @@ from croupier.apps.service.core.rules import (
     Update,
     Version,
 )
-from croupier.apps.service.template import MAX_PORTS, Template, read_template
+from croupier.apps.service.template import MAX_PORTS, read_template
 from croupier.model.ids import check_role
 
 MAX_NAME: Final = 60

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 
 from croupier.apps.job_file.section import Section
-from croupier.apps.job_file.task_spec import TASK_KEYS, TaskSpec, read_task
+from croupier.apps.job_file.task_spec import TASK_KEYS, read_task
 from croupier.apps.service.core.instance import Instance, Slot
-from croupier.apps.service.core.placement import PORTS, Needs, Room, avoided_places, place_counts
-from croupier.apps.service.core.rules import Check, Health
+from croupier.apps.service.core.placement import (
+    PORTS,
+    Room,
+    Template,
+    avoided_places,
+    place_counts,
+)
+from croupier.apps.service.core.rules import Check
 from croupier.apps.service.core.state import Service
 from croupier.apps.service.health_checks import guarded
 from croupier.model.errors import InvalidRequest
@@ -25,46 +31,13 @@ _MAX_AVOIDED: Final = 60
 _TASK_KEYS: Final = tuple(key for key in TASK_KEYS if key not in ("timeout", "retries", "backoff"))
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
-    """The task of each instance of a version, and the number of its ports."""
-
-    spec: TaskSpec
-    ports: int
-
-    def needs(self) -> Needs:
-        """Return the needs of one instance."""
-        return Needs(self.spec.resources, self.ports, self.spec.task("check").needs)
-
-    def task(self, service: str, instance: Instance, health: Health, resources: Resources) -> Task:
-        """Return the task of an instance; raises InvalidRequest if no agent can ever run it."""
-        env = {
-            "CROUPIER_SERVICE": service,
-            "CROUPIER_INSTANCE": str(instance.slot),
-            "CROUPIER_VERSION": str(instance.version),
-            "HOST": instance.host,
-        }
-        spec = self.spec
-        argv = spec.command or ("/bin/sh", "-c", spec.shell)
-        if health.check is Check.COMMAND:
-            argv = guarded(argv, health, spec.grace_s)
-        given = replace(spec, command=argv, shell="", resources=resources, env={**env, **spec.env})
-        labels = {"service": service, "version": str(instance.version)}
-        return given.task(instance.task_id, f"{service} {instance.slot}", labels)
-
-
 def read_template(task: Section, ports: int) -> Template:
     """Read the `task` table; raises InvalidRequest if it has a mistake."""
     task.check_keys(_TASK_KEYS)
     spec = read_task(task, keys_checked=True)
     if "ports" in spec.resources.scalars or spec.resources.ranges or spec.resources.sets:
         raise task.error("only amounts are allowed; give `ports = 2` beside `name`", "resources")
-    return Template(spec, ports)
-
-
-def template_of(content: Mapping[str, Any]) -> Template:
-    """Return the template of an earlier version; raises InvalidRequest if it is no longer valid."""
-    return read_template(Section(content).required("task"), int(content["ports"]))
+    return Template(spec, ports, spec.task("check").needs)
 
 
 def _avoiding(spread: str, avoided: list[str]) -> tuple[Constraint, ...]:
@@ -82,10 +55,29 @@ class Demands:
         self._templates: dict[int, Template] = {}
 
     def template(self, number: int) -> Template:
-        """Return how the instances of a version are made."""
+        """Return the template of a version; raises InvalidRequest if it is no longer valid."""
         if number not in self._templates:
-            self._templates[number] = template_of(self._service.versions[number].content)
+            content = self._service.versions[number].content
+            task = Section(content).required("task")
+            self._templates[number] = read_template(task, int(content["ports"]))
         return self._templates[number]
+
+    def task(self, instance: Instance, resources: Resources) -> Task:
+        """Return the task of an instance; raises InvalidRequest if no agent can ever run it."""
+        spec, health = self.template(instance.version).spec, self._service.health_of(instance)
+        service, version = self._service.name, str(instance.version)
+        env = {
+            "CROUPIER_SERVICE": service,
+            "CROUPIER_INSTANCE": str(instance.slot),
+            "CROUPIER_VERSION": version,
+            "HOST": instance.host,
+        }
+        argv = spec.command or ("/bin/sh", "-c", spec.shell)
+        if health.check is Check.COMMAND:
+            argv = guarded(argv, health, spec.grace_s)
+        given = replace(spec, command=argv, shell="", resources=resources, env={**env, **spec.env})
+        labels = {"service": service, "version": version}
+        return given.task(instance.task_id, f"{service} {instance.slot}", labels)
 
     def of(self, version: int, count: int, avoided: Iterable[str]) -> Demand:
         """Return the demand for `count` instances of a version, but on no `avoided` place."""

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from croupier.apps.job_file.task_spec import TaskSpec
 from croupier.apps.service.core import events
 from croupier.apps.service.core.decide import KILL_AGAIN_S, decide
 from croupier.apps.service.core.instance import Instance, Stop, backoff_s
-from croupier.apps.service.core.placement import Needs, Room, place
+from croupier.apps.service.core.placement import Room, Template, place
 from croupier.apps.service.core.rules import Check, Health, Restart, Rules, Update, Version
 from croupier.apps.service.core.state import RolloutState, Service
 from croupier.model.errors import Conflict
@@ -40,8 +41,9 @@ class Play:
         self.decide()
         amount = Resources.parse("cpus:50;mem:50GB;ports:[31000-31099]")
         rooms = [Room("o", "a", "host", "a", amount)]
-        needs = dict.fromkeys(self.service.versions, Needs(UNIT, 1))
-        made = [each.instance for each in place(self.service, rooms, needs, self.now)]
+        templates = dict.fromkeys(self.service.versions, Template(TaskSpec(resources=UNIT), 1))
+        placed = place(self.service, rooms, templates, self.now)
+        made = [instance for instance, _ in placed.get("o", ())]
         for instance in made:
             self.say(instance, TaskState.RUNNING)
         return made

@@ -9,7 +9,6 @@ import pytest
 from croupier.apps.job_file.section import section_of_text
 from croupier.apps.service.core.rules import Check
 from croupier.apps.service.file import ServiceFile, read_service
-from croupier.apps.service.template import template_of
 from croupier.model.errors import InvalidRequest
 
 BASE = """\
@@ -30,7 +29,7 @@ def test_a_small_file_has_defaults() -> None:
     assert (file.name, file.role, file.rules.instances) == ("web", "*", 2)
     assert file.version.health.check is Check.NONE
     assert file.rules.update.max_unavailable == 1
-    assert template_of(json.loads(json.dumps(file.version.content))).ports == 1
+    assert json.loads(json.dumps(file.version.content)) == {"task": {"shell": "run"}, "ports": 1}
     assert read_service(section_of_text(BASE)).version.digest == file.version.digest
 
 

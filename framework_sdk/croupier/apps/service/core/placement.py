@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from croupier.apps.job_file.task_spec import TaskSpec
 from croupier.apps.service.core.instance import Instance, Slot
 from croupier.apps.service.core.state import Service
 from croupier.model import ranges as rng
@@ -39,43 +40,39 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
-    """The needs of one instance of a version.
+class Template:
+    """The task of each instance of a version.
 
     Attributes:
-        unit: resources without ports.
-        ports: number of ports.
+        spec: its resources are without ports.
+        ports: the number of its ports.
         features: what its agent must be able to enforce.
     """
 
-    unit: Resources
+    spec: TaskSpec
     ports: int = 0
     features: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """A new instance on an offer."""
-
-    offer_id: str
-    instance: Instance
-    resources: Resources
+# New instances on an offer, with their resources.
+Placed = list[tuple[Instance, Resources]]
 
 
 def place(
-    service: Service, rooms: Iterable[Room], needs: dict[int, Needs], now: float
-) -> list[Placed]:
+    service: Service, rooms: Iterable[Room], templates: Mapping[int, Template], now: float
+) -> dict[str, Placed]:
     """Record instances for the slots that want one, as far as the offers have room.
 
-    The instances are in the state from now on: make it durable before they are launched.
+    `templates` are those of versions. The result is by offer. The instances are in the state from
+    now on: make it durable before they are launched.
     """
     free = list(rooms)
     if service.rules.spread:
         service.known_places.update({room.place: now for room in free})
-    placed: list[Placed] = []
+    placed: dict[str, Placed] = {}
     counts = place_counts(service)
     for slot in list(service.launches_due(now)):
-        wanted = needs.get(slot.version)
+        wanted = templates.get(slot.version)
         if wanted is None:
             continue
         avoided = avoided_places(service, slot, counts, now)
@@ -83,7 +80,7 @@ def place(
         if not fitting:
             continue
         room = min(fitting, key=lambda r: (counts.get(r.place, 0), r.agent_id, r.offer_id))
-        placed.append(_launch(service, slot, room, wanted, now))
+        placed.setdefault(room.offer_id, []).append(_launch(service, slot, room, wanted, now))
         counts[room.place] = counts.get(room.place, 0) + 1
     return placed
 
@@ -122,15 +119,20 @@ def place_counts(service: Service) -> dict[str, int]:
     return counts
 
 
-def _fits(needs: Needs, room: Room) -> bool:
-    free_ports = rng.count(room.left.ranges.get(PORTS, ()))
-    return needs.unit <= room.left and needs.ports <= free_ports and needs.features <= room.features
+def _fits(template: Template, room: Room) -> bool:
+    has_ports = template.ports <= rng.count(room.left.ranges.get(PORTS, ()))
+    has_room = template.spec.resources <= room.left
+    return has_room and has_ports and template.features <= room.features
 
 
-def _launch(service: Service, slot: Slot, room: Room, needs: Needs, now: float) -> Placed:
-    taken = rng.lowest(room.left.ranges.get(PORTS, ()), needs.ports)
+def _launch(
+    service: Service, slot: Slot, room: Room, template: Template, now: float
+) -> tuple[Instance, Resources]:
+    taken = rng.lowest(room.left.ranges.get(PORTS, ()), template.ports)
     ports = tuple(port for begin, end in taken for port in range(begin, end + 1))
-    resources = needs.unit + Resources(ranges={PORTS: taken}) if taken else needs.unit
+    resources = template.spec.resources
+    if taken:
+        resources += Resources(ranges={PORTS: taken})
     room.left -= resources
     number, service.next_task = service.next_task, service.next_task + 1
     instance = Instance(
@@ -145,4 +147,4 @@ def _launch(service: Service, slot: Slot, room: Room, needs: Needs, now: float) 
     )
     service.add(instance)
     slot.wanted_since = None
-    return Placed(room.offer_id, instance, resources)
+    return instance, resources
