@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -32,40 +30,35 @@ FAILED: Final = 1
 _LOST: Final = "its result is lost: the cluster has removed the run"
 
 
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """The options of the command line.
-
-    Attributes:
-        resume: continue the run that is stored.
-        restart: forget it, and end its tasks.
-        retry_failed: run failed tasks again.
-        keep_s: how long the cluster keeps the tasks without this command, in seconds.
-    """
-
-    resume: bool = False
-    restart: bool = False
-    retry_failed: bool = False
-    keep_s: float = 3600.0
-
-
 class BatchCommand:
     """One process that runs, or continues, a job."""
 
-    def __init__(self, plan: JobPlan, state: BatchState, target: Target, wishes: Wishes) -> None:
-        self._plan, self._state, self._target, self._wishes = plan, state, target, wishes
+    def __init__(
+        self,
+        plan: JobPlan,
+        state: BatchState,
+        target: Target,
+        *,
+        resume: bool = False,
+        restart: bool = False,
+        retry_failed: bool = False,
+        keep_s: float = 3600.0,
+    ) -> None:
+        """Take the options of the command line; the cluster keeps the tasks for `keep_s`."""
+        self._plan, self._state, self._target, self._keep_s = plan, state, target, keep_s
+        self._resume, self._restart, self._retry_failed = resume, restart, retry_failed
         self._began = time.monotonic()
 
     async def run(self) -> int:
         """Run to the end; return the exit code.
 
         Raises:
-            Conflict: if a run is unfinished, and the wishes do not say what becomes of it.
+            Conflict: if a run is unfinished, and no option says what becomes of it.
             StateError: if the state cannot be read or written.
             CroupierError: if the master refuses the job, or cannot be reached at the beginning.
         """
         rows = await self._stored_rows()
-        machine = self._machine(rows)
+        machine = BatchTasks(self._plan, rows)
         if machine.is_complete:
             self._state.keep(framework_id="", is_complete="1")
             return self._finish(machine)
@@ -84,19 +77,19 @@ class BatchCommand:
 
     async def _stored_rows(self) -> list[Row]:
         """Return the tasks of the run that is stored, if it is to be continued."""
-        state, wishes = self._state, self._wishes
-        digest, framework_id = self._plan.digest(), state.fact("framework_id")
+        state, digest = self._state, self._plan.digest()
+        framework_id = state.fact("framework_id")
         rows = state.tasks()
         has_begun = bool(rows or framework_id)
-        if not has_begun or (state.fact("is_complete") and not wishes.resume):
+        if not has_begun or (state.fact("is_complete") and not self._resume):
             state.begin(digest)
             return []
-        if wishes.restart:
+        if self._restart:
             await self._forget(framework_id)
             state.begin(digest)
             return []
         done = sum(row.state is NodeState.DONE for row in rows)
-        if not wishes.resume:
+        if not self._resume:
             raise Conflict(
                 f"a run of this job is unfinished ({done} of {self._plan.count} tasks done):"
                 " --resume continues it, --restart begins again"
@@ -106,7 +99,7 @@ class BatchCommand:
                 "the names or dependencies of the tasks have changed since this run began:"
                 " --restart begins again"
             )
-        if wishes.retry_failed and any(row.state is NodeState.FAILED for row in rows):
+        if self._retry_failed and any(row.state is NodeState.FAILED for row in rows):
             state.keep(is_complete="")
             rows = [_again(row) for row in rows]
             state.save(rows)
@@ -117,17 +110,11 @@ class BatchCommand:
         if not framework_id:
             return
         runner = self._runner(machine := BatchTasks(self._plan))
-        machine.stop()
+        machine.is_stopped = True
         with suppress(Removed, NotFound):
             async with runner.serving():
                 await runner.over  # with nothing to run, it is over once the master has admitted it
                 await runner.stop(teardown=True)
-
-    def _machine(self, rows: Iterable[Row]) -> BatchTasks:
-        machine = BatchTasks(self._plan)
-        machine.restore(rows)
-        machine.begin()
-        return machine
 
     def _runner(self, machine: BatchTasks) -> Runner:
         return Runner(
@@ -135,7 +122,7 @@ class BatchCommand:
             self._state,
             self._target,
             framework_id=self._state.fact("framework_id"),
-            keep_s=self._wishes.keep_s,
+            keep_s=self._keep_s,
         )
 
     def _lose(self, machine: BatchTasks) -> None:

@@ -47,7 +47,7 @@ def batch(
         keep: How long the cluster keeps the tasks of a batch that has crashed or left them running.
         master: Masters of the cluster.
     """
-    from croupier.apps.batch.batch_run import BatchCommand, Wishes
+    from croupier.apps.batch.batch_run import BatchCommand
     from croupier.apps.batch.display import plan_lines
     from croupier.apps.batch.job import batch_of
     from croupier.apps.batch.plan import JobPlan
@@ -69,6 +69,14 @@ def batch(
     if check:
         print_lines(*plan_lines(plan))
         return 0
-    wishes = Wishes(resume, restart, retry_failed, keep)
     with opened(state or default_path(file)) as stored:
-        return run_application(master, BatchCommand(plan, stored, master, wishes).run)
+        command = BatchCommand(
+            plan,
+            stored,
+            master,
+            resume=resume,
+            restart=restart,
+            retry_failed=retry_failed,
+            keep_s=keep,
+        )
+        return run_application(master, command.run)

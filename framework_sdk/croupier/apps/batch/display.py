@@ -87,7 +87,7 @@ class Display:
 def plan_lines(plan: JobPlan) -> Iterator[str]:
     """Return the plan: a line for each task of the file, in an order in which they can run."""
     job = plan.job
-    steps = dict.fromkeys(node.step.name for node in plan.order())
+    steps = dict.fromkeys(node.step.name for node in plan.order)
     arrays = sum(step.values is not None for step in job.steps)
     are_arrays = f", {arrays} of them {'an array' if arrays == 1 else 'arrays'}" if arrays else ""
     steps_text = "1 step" if len(job.steps) == 1 else f"{len(job.steps)} steps"

@@ -105,10 +105,11 @@ class BatchTasks:
     Attributes:
         tasks: in the order of the plan.
         counts: tasks in each state.
-        is_stopped: whether no further task starts.
+        is_stopped: whether no further task starts; set by the caller.
     """
 
-    def __init__(self, plan: JobPlan) -> None:
+    def __init__(self, plan: JobPlan, rows: Iterable[Row] = ()) -> None:
+        """Begin, or continue with what is stored of tasks."""
         self.plan = plan
         self.tasks = [BatchTask(node.name, node=node) for node in plan.tasks]
         self.counts = dict.fromkeys(NodeState, 0)
@@ -119,36 +120,26 @@ class BatchTasks:
         self._causes = [""] * len(plan.nodes)
         self._ready: list[int] = []
         self._paused: list[tuple[float, int]] = []
-        self._has_begun = False
-        self._restored: set[int] = set()
+        self._active: dict[str, BatchTask] = {}
+        self._restore(rows)
+        ended = [task for task in self.tasks if task.state.is_final]
+        for node in plan.nodes:
+            if not node.needs:
+                self._unblock(node.index)
+        for task in ended:
+            self._settle(task.node, "" if task.state is NodeState.DONE else task.name)
 
-    def restore(self, rows: Iterable[Row]) -> None:
-        """Set what is stored of tasks. Only before `begin`."""
-        assert not self._has_begun
+    def _restore(self, rows: Iterable[Row]) -> None:
         named = {task.name: task for task in self.tasks}
         for row in rows:
             task = named.get(row.name)
             if task is None:
                 continue
-            self._restored.add(task.node.index)
             task.launches, task.failures, task.drops = row.launches, row.failures, row.drops
             if row.reason:
                 task.report(row.agent_id, row.reason, row.output)
             if row.state in _KEPT:
                 self._move(task, row.state)
-
-    def begin(self) -> list[BatchTask]:
-        """Make the tasks ready that wait for nothing; return those that are skipped."""
-        self._has_begun = True
-        skipped: list[BatchTask] = []
-        ended = [task for task in self.tasks if task.state.is_final]
-        for node in self.plan.nodes:
-            if not node.needs:
-                self._unblock(node.index, skipped)
-        for task in ended:
-            cause = "" if task.state is NodeState.DONE else task.name
-            skipped += self._settle(task.node, cause)
-        return skipped
 
     def take(self, most: int) -> list[BatchTask]:
         """Start up to `most` ready tasks, in the order of the plan."""
@@ -164,40 +155,37 @@ class BatchTasks:
 
     def on_end(
         self, task: BatchTask, outcome: Outcome, now: float = 0.0, chance: float = 0.5
-    ) -> list[BatchTask]:
-        """Apply the end of an attempt; return the tasks that are skipped for it.
+    ) -> None:
+        """Apply the end of an attempt, and skip the tasks that needed its success.
 
         `chance`, from 0 to 1, picks the pause before a retry within its jitter.
         """
         assert task.state is NodeState.ACTIVE
         if outcome is Outcome.SUCCEEDED:
             self._move(task, NodeState.DONE)
-            return self._settle(task.node, "")
+            self._settle(task.node, "")
+            return
         if outcome in (Outcome.STOPPED, Outcome.DEFERRED):
             self._make_ready(task)
-            return []
+            return
         backoff = task.node.step.spec.backoff
         if outcome is Outcome.NEVER_RAN:
             task.drops += 1
             if task.drops <= MAX_DROPS:
                 self._pause(task, now + min(backoff.pause_s(task.drops, chance), 30.0))
-                return []
+                return
         else:
             task.failures += 1
             if outcome is not Outcome.REFUSED and task.failures <= task.node.step.spec.retries:
                 self._pause(task, now + backoff.pause_s(task.failures, chance))
-                return []
+                return
         self._move(task, NodeState.FAILED)
-        return self._settle(task.node, task.name)
+        self._settle(task.node, task.name)
 
     def on_time(self, now: float) -> None:
         """Make the tasks ready whose pause is over."""
         while self._paused and self._paused[0][0] <= now:
             self._make_ready(self.tasks[heapq.heappop(self._paused)[1]])
-
-    def stop(self) -> None:
-        """Start no further task."""
-        self.is_stopped = True
 
     @property
     def next_due(self) -> float | None:
@@ -207,11 +195,15 @@ class BatchTasks:
     @property
     def active(self) -> list[BatchTask]:
         """The tasks that the cluster has."""
-        return [task for task in self.tasks if task.state is NodeState.ACTIVE]
+        return list(self._active.values())
+
+    def find(self, task_id: str) -> BatchTask | None:
+        """Return the active task whose latest launch has this task id."""
+        return self._active.get(task_id)
 
     @property
     def is_over(self) -> bool:
-        """Whether all tasks have ended, or with `stop`: whether none is active."""
+        """Whether all tasks have ended; once stopped, whether none is active."""
         if self.is_stopped:
             return not self.counts[NodeState.ACTIVE]
         return self.is_complete
@@ -228,15 +220,16 @@ class BatchTasks:
         for task in self.tasks:
             needs = self._needs[task.node.index]
             assert needs >= 0
-            if task.state is NodeState.WAITING and self._has_begun:
+            if task.state is NodeState.WAITING:
                 assert needs
-            elif self._has_begun and task.node.index not in self._restored:
+            elif task.state not in _KEPT:  # others may be of a run that was restored
                 assert not needs
             assert task.failures <= task.launches
+        active = [task for task in self.tasks if task.state is NodeState.ACTIVE]
+        assert self._active == {task.task_id: task for task in active}
 
-    def _settle(self, node: Node, cause: str) -> list[BatchTask]:
+    def _settle(self, node: Node, cause: str) -> None:
         """Pass the end of a node on to its dependents; with a cause, it has failed."""
-        skipped: list[BatchTask] = []
         ended = [(node, cause)]
         while ended:
             node, cause = ended.pop()
@@ -244,11 +237,10 @@ class BatchTasks:
                 if must_succeed and not self._causes[target]:
                     self._causes[target] = cause
                 self._needs[target] -= 1
-                if not self._needs[target] and self._unblock(target, skipped):
+                if not self._needs[target] and self._unblock(target):
                     ended.append((self.plan.nodes[target], self._causes[target]))
-        return skipped
 
-    def _unblock(self, index: int, skipped: list[BatchTask]) -> bool:
+    def _unblock(self, index: int) -> bool:
         """Handle a node that no longer waits; return whether that ended it."""
         if self.plan.nodes[index].is_barrier:
             return True
@@ -260,7 +252,6 @@ class BatchTasks:
             self._make_ready(task)
             return False
         self._move(task, NodeState.SKIPPED)
-        skipped.append(task)
         return True
 
     def _make_ready(self, task: BatchTask) -> None:
@@ -275,4 +266,8 @@ class BatchTasks:
         assert state in TRANSITIONS[task.state], f"{task.name}: {task.state} to {state}"
         self.counts[task.state] -= 1
         self.counts[state] += 1
+        if task.state is NodeState.ACTIVE:
+            del self._active[task.task_id]
+        elif state is NodeState.ACTIVE:
+            self._active[task.task_id] = task
         task.state = state

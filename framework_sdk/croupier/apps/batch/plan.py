@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
 from croupier.apps.batch.job import PLACEHOLDER, BatchJob, Step
@@ -27,7 +26,7 @@ class Node:
     Attributes:
         index: its number in the plan; barriers follow the tasks.
         position: of the task in its array; -1 for a barrier.
-        needs: nodes whose end it waits for.
+        needs: the number of nodes whose end it waits for.
         dependents: nodes that wait for it, and whether they need it to succeed.
     """
 
@@ -58,6 +57,7 @@ class JobPlan:
     Attributes:
         nodes: all tasks in the order of the file, then the barriers.
         count: the number of tasks.
+        order: the nodes so that each comes after those that it waits for.
     """
 
     def __init__(self, job: BatchJob) -> None:
@@ -79,24 +79,19 @@ class JobPlan:
         for step in job.steps:
             self._connect(step, "after", step.after, must_succeed=True)
             self._connect(step, "after_any", step.after_any, must_succeed=False)
-        self._check_cycles()
+        sorter = TopologicalSorter({node.index: () for node in self.nodes})
+        for node in self.nodes:
+            for target, _ in node.dependents:
+                sorter.add(target, node.index)
+        try:
+            self.order = [self.nodes[index] for index in sorter.static_order()]
+        except CycleError as error:
+            raise InvalidRequest(self._cycle_text(error.args[1])) from None
 
     @property
     def tasks(self) -> list[Node]:
         """All tasks, in the order of the file."""
         return self.nodes[: self.count]
-
-    def node_of(self, task_id: str) -> tuple[Node, int] | None:
-        """Return the task and the number of the launch of a task id; None if it is another's."""
-        parts = task_id.split(".")
-        if len(parts) != 3 or parts[0] not in self._steps:
-            return None
-        if not (parts[1].isdecimal() and parts[2].isdecimal()):
-            return None
-        position = int(parts[1])
-        if position >= self._steps[parts[0]].count:
-            return None
-        return self.nodes[self._first[parts[0]] + position], int(parts[2])
 
     def digest(self) -> str:
         """Return a text that changes with the names and dependencies of the tasks."""
@@ -153,36 +148,11 @@ class JobPlan:
                 self._add_edge(first + position, barrier.index, must_succeed=True)
         return self._barriers[step.name]
 
-    def order(self) -> Iterator[Node]:
-        """Return the nodes so that each comes after those that it waits for; less in a cycle."""
-        needs = [node.needs for node in self.nodes]
-        ready = deque(node.index for node in self.nodes if not node.needs)
-        while ready:
-            node = self.nodes[ready.popleft()]
-            yield node
-            for target, _ in node.dependents:
-                needs[target] -= 1
-                if not needs[target]:
-                    ready.append(target)
-
-    def _check_cycles(self) -> None:
-        ordered = {node.index for node in self.order()}
-        if len(ordered) == len(self.nodes):
-            return
-        sources: dict[int, int] = {}
-        for node in self.nodes:
-            if node.index not in ordered:
-                for target, _ in node.dependents:
-                    sources.setdefault(target, node.index)
-        # Each node that is left waits for another one that is left: going back ends in a cycle.
-        path: dict[int, int] = {}
-        at = next(index for index in range(len(self.nodes)) if index not in ordered)
-        while at not in path:
-            path[at] = len(path)
-            at = sources[at]
-        cycle = [index for index, when in path.items() if when >= path[at]][::-1]
-        names = [self.nodes[index].name for index in cycle if not self.nodes[index].is_barrier]
+    def _cycle_text(self, cycle: list[int]) -> str:
+        """Return the error for nodes that wait for each other; the last one is the first again."""
+        nodes = [self.nodes[index] for index in cycle[1:]]
+        names = [node.name for node in nodes if not node.is_barrier]
         smallest = names.index(min(names))
         names = names[smallest:] + names[:smallest]
         shown = names[:_SHOWN] + (["..."] if len(names) > _SHOWN else [names[0]])
-        raise InvalidRequest(f"tasks wait for each other: {' before '.join(shown)}")
+        return f"tasks wait for each other: {' before '.join(shown)}"

@@ -62,7 +62,7 @@ class Runner(Engine):
 
     async def stop_tasks(self) -> None:
         """Start nothing more, and end all tasks; return when they have ended."""
-        self.machine.stop()
+        self.machine.is_stopped = True
         asked: set[str] = set()
         self._settle()
         while not self.over.done():
@@ -94,7 +94,7 @@ class Runner(Engine):
 
     def is_open(self, task_id: str) -> bool:
         """Return whether this is the latest launch of a task that has not ended."""
-        return self._find(task_id) is not None
+        return self.machine.find(task_id) is not None
 
     def take(self) -> list[Handover]:
         """Start ready tasks, not one by one while many are queued."""
@@ -119,7 +119,7 @@ class Runner(Engine):
 
     def on_live(self, status: TaskStatus) -> None:
         """Record where a task waits or runs."""
-        task = self._find(status.task_id)
+        task = self.machine.find(status.task_id)
         assert task is not None
         self.moved_at = asyncio.get_running_loop().time()
         if status.agent_id:
@@ -132,7 +132,7 @@ class Runner(Engine):
 
     def on_end(self, end: End) -> None:
         """Apply and store the end of an attempt."""
-        task = self._find(end.status.task_id)
+        task = self.machine.find(end.status.task_id)
         assert task is not None
         self.moved_at = asyncio.get_running_loop().time()
         outcome, status = end.outcome, end.status
@@ -159,14 +159,6 @@ class Runner(Engine):
             self.on_failed(task, status, reason)
         self.wake()
         self._settle()
-
-    def _find(self, task_id: str) -> BatchTask | None:
-        found = self.machine.plan.node_of(task_id)
-        if found is None:
-            return None
-        task = self.machine.tasks[found[0].index]
-        is_latest = task.state is NodeState.ACTIVE and found[1] == task.launches
-        return task if is_latest else None
 
     def _most(self) -> int:
         most = min(MAX_QUEUED - len(self.queued), _IN_A_CALL)

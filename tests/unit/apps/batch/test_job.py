@@ -7,7 +7,9 @@ import time
 import pytest
 
 from croupier.apps.batch.job import BatchJob, batch_of
+from croupier.apps.batch.machine import BatchTasks, NodeState, Row
 from croupier.apps.batch.plan import JobPlan
+from croupier.apps.controller.outcomes import Outcome
 from croupier.apps.job_file.section import section_of_text
 from croupier.model.errors import InvalidRequest
 
@@ -204,9 +206,12 @@ def test_task_ids_are_found_again() -> None:
     found = plan("[tasks.a]\nshell = 'x'\n[tasks.b-1]\nshell = 'x'\narray = [7, 8]")
     node = found.nodes[2]
     assert (node.name, node.task_id(3)) == ("b-1[8]", "b-1.1.3")
-    assert found.node_of("b-1.1.3") == (node, 3)
-    for other in ("b-1.2.1", "c.0.1", "a.0", "a.0.x", "a.-1.1", ""):
-        assert found.node_of(other) is None
+    machine = BatchTasks(found, [Row(node.name, NodeState.ACTIVE, launches=3)])
+    assert machine.find("b-1.1.3") is machine.tasks[2]
+    for other in ("b-1.1.2", "b-1.1.4", "b-1.2.1", "c.0.1", "a.0", "a.0.x", "a.-1.1", ""):
+        assert machine.find(other) is None
+    machine.on_end(machine.tasks[2], Outcome.STOPPED)
+    assert machine.find("b-1.1.3") is None
 
 
 def test_the_digest_is_of_names_and_dependencies() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.apps.batch.batch_run import BatchCommand, Wishes
+from croupier.apps.batch.batch_run import BatchCommand
 from croupier.apps.batch.display import Display
 from croupier.apps.batch.job import batch_of
 from croupier.apps.batch.machine import BatchTasks, NodeState
@@ -58,7 +58,8 @@ class Scripted(Runner):
     ) -> list[TaskVerdict]:
         listed = [task.task_id for task in tasks]
         active = {row.name for row in self._state.tasks() if row.state is NodeState.ACTIVE}
-        names = {self.machine.plan.node_of(task_id)[0].name for task_id in listed}  # type: ignore[index]
+        names = {task.name for task in map(self.machine.find, listed) if task is not None}
+        assert len(names) == len(listed)
         self.stored_before_call &= names <= active
         self.submitted.append((listed, tuple(constraints or ())))
         if self.fails:
@@ -95,10 +96,8 @@ class Scripted(Runner):
 async def running(path: Path, text: str, *, resume: bool = False) -> AsyncIterator[Scripted]:
     """Run the job, which the cluster admits as `F`."""
     with opened(path / "s.sqlite") as state:
-        machine = BatchTasks(JobPlan(batch_of(section_of_text(text), "job")))
-        rows = state.tasks() if resume else []
-        machine.restore(rows)
-        machine.begin()
+        plan = JobPlan(batch_of(section_of_text(text), "job"))
+        machine = BatchTasks(plan, state.tasks() if resume else ())
         runner = Scripted(machine, state, LOCAL, framework_id="", keep_s=60)
         runner.prepare()
         try:
@@ -324,6 +323,6 @@ async def test_a_display_that_fails_ends_the_command(
         plan = JobPlan(batch_of(section_of_text(ONE), "job"))
         runner = Serving(BatchTasks(plan), state, LOCAL, framework_id="", keep_s=60)
         runner.is_stopped = asyncio.Event()
-        batch = BatchCommand(plan, state, LOCAL, Wishes())
+        batch = BatchCommand(plan, state, LOCAL)
         with pytest.raises(OSError, match="a broken terminal"):
             await asyncio.wait_for(batch.serve(runner), 5)

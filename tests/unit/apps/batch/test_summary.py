@@ -22,9 +22,7 @@ from croupier.model.task import Reason, TaskState, TaskStatus
 
 
 def machine(text: str) -> BatchTasks:
-    made = BatchTasks(JobPlan(batch_of(section_of_text(text), "job")))
-    made.begin()
-    return made
+    return BatchTasks(JobPlan(batch_of(section_of_text(text), "job")))
 
 
 def status(state: TaskState, **more: object) -> TaskStatus:
