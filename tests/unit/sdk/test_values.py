@@ -21,7 +21,7 @@ from croupier.sdk import (
     equals,
     fit,
 )
-from croupier.sdk.wire import decline_calls
+from croupier.sdk.wire import decline_calls, submit_calls
 from croupier.wire.task import task_from_wire, task_to_wire
 from tests.unit.sdk.test_offer_book import offer
 
@@ -194,3 +194,16 @@ def test_a_refused_call_launched_no_task() -> None:
 def test_many_offers_are_declined_by_several_calls() -> None:
     calls = decline_calls([f"o{n}" for n in range(2500)], 1.0, "")
     assert [len(call.decline.offer_ids) for call in calls] == [1000, 1000, 500]
+
+
+def test_many_tasks_are_submitted_by_calls_that_the_master_takes() -> None:
+    small = [Task(["true"], resources=UNIT)] * 2500
+    calls = submit_calls(small, "", (), None, 2**20)
+    assert [len(call.submit.tasks) for call in calls] == [1000, 1000, 500]
+    large = Task(["x"], resources=UNIT, env={"A": "é" * 50_000})
+    secret = Task(["x"], resources=UNIT, secrets={"A": "x" * 60_000})
+    huge = Task(["x" * 120_000], resources=UNIT)
+    for task, most_bytes, parts in ((large, 2**19, 2), (secret, 2**19, 2), (huge, 2**17, 10)):
+        calls = submit_calls([task] * 10, "", (), None, most_bytes)
+        assert len(calls) == parts
+        assert all(call.ByteSize() <= most_bytes for call in calls)

@@ -32,9 +32,8 @@ from croupier.sdk import (
     Unavailable,
 )
 
-# Limits of one call; the master accepts calls of 1 MiB.
-CALL_BYTES: Final = 512 * 1024
-CALL_TASKS: Final = 1_000
+# Tasks that one call asks about.
+ASKED_AT_ONCE: Final = 1_000
 # The pause before a call is made again that the master had no room or no answer for.
 AGAIN_S: Final = 1.0
 
@@ -299,7 +298,7 @@ class Engine(Framework):
         if asyncio.get_running_loop().time() < self._again_at:
             return
         while self._unsure:
-            part = sorted(self._unsure)[:CALL_TASKS]
+            part = sorted(self._unsure)[:ASKED_AT_ONCE]
             self._unsure.difference_update(part)
             self._asked.update(part)
             try:
@@ -329,16 +328,15 @@ class Engine(Framework):
         for each in members:
             groups.setdefault(each.conditions, []).append(each.task)
         for conditions, tasks in groups.items():
-            for part in parts(tasks):
-                try:
-                    verdicts = await self.submit(part, constraints=conditions)
-                except Unavailable:
-                    self._unsure.update(task.task_id for task in part)
-                    continue
-                for verdict in verdicts:
-                    self._judge(verdict)
-                if any(each.error and _is_passing(each.error) for each in verdicts):
-                    self._pause()
+            try:
+                verdicts = await self.submit(tasks, constraints=conditions)
+            except Unavailable:
+                self._unsure.update(task.task_id for task in tasks)
+                continue
+            for verdict in verdicts:
+                self._judge(verdict)
+            if any(each.error and _is_passing(each.error) for each in verdicts):
+                self._pause()
 
     def _judge(self, verdict: TaskVerdict) -> None:
         if not self.is_open(verdict.task_id):
@@ -366,19 +364,3 @@ class Engine(Framework):
 def _is_passing(error: CroupierError) -> bool:
     """Return whether the master may take the task later."""
     return isinstance(error, Conflict | NotFound | Unavailable)
-
-
-def parts(tasks: Iterable[Task]) -> Iterator[list[Task]]:
-    """Divide tasks so that each part fits into one call."""
-    part: list[Task] = []
-    size = 0
-    for task in tasks:
-        # UTF-8 takes up to four bytes for a character.
-        bytes_ = 4 * task.info.size + task.secrets.size_bytes + 512
-        if part and (size + bytes_ > CALL_BYTES or len(part) == CALL_TASKS):
-            yield part
-            part, size = [], 0
-        part.append(task)
-        size += bytes_
-    if part:
-        yield part

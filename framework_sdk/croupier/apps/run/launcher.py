@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from croupier.apps.controller.engine import CALL_TASKS, End, Engine, Handover
+from croupier.apps.controller.engine import End, Engine, Handover
 from croupier.apps.controller.outcomes import Outcome, state_text
 from croupier.apps.run.job import Job
 from croupier.apps.run.output import Outputs
@@ -23,6 +23,7 @@ from croupier.cli.signals import SIGNAL_BASE
 from croupier.sdk import Reason, TaskState, TaskStatus
 
 MAX_DROPS: Final = 3
+SUBMITTED_AT_ONCE: Final = 1_000
 # Covers a restart of the master; no other program takes over this framework's id.
 FAILOVER_S: Final = 60.0
 _HAS_RUN = frozenset(
@@ -209,7 +210,7 @@ class Launcher(Engine):
 
     def take(self) -> list[Handover]:
         """Return copies that are pending: all of them, at first."""
-        copies = self.progress.launch(CALL_TASKS)
+        copies = self.progress.launch(SUBMITTED_AT_ONCE)
         return [Handover(self._job.task(copy.task_id)) for copy in copies]
 
     def waiting(self) -> str:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 import pytest
 
 from croupier.apps.controller import engine as engine_module
-from croupier.apps.controller.engine import CALL_BYTES, CALL_TASKS, End, Engine, Handover, parts
+from croupier.apps.controller.engine import End, Engine, Handover
 from croupier.apps.controller.outcomes import Outcome
 from croupier.cli.flags import LOCAL
 from croupier.model.ids import AgentId, FrameworkId, TaskId
@@ -163,16 +163,3 @@ async def test_the_end_of_the_session_ends_the_command(engine: Scripted) -> None
     async with engine.serving():
         with pytest.raises(Unavailable, match="the session with the master ended"):
             await asyncio.wait_for(asyncio.shield(engine.over), 5)
-
-
-def test_the_tasks_of_one_call_fit_in_a_message() -> None:
-    small = [Task(["true"], resources=UNIT)] * 2500
-    sizes = [len(part) for part in parts(small)]
-    assert sum(sizes) == 2500
-    assert 500 < max(sizes) <= CALL_TASKS
-    large = Task(["x"], resources=UNIT, env={"A": "é" * 50_000})
-    assert all(len(part) * 100_000 <= CALL_BYTES for part in parts([large] * 10))
-    secret = Task(["x"], resources=UNIT, secrets={"A": "x" * 60_000})
-    assert max(len(part) for part in parts([secret] * 30)) == CALL_BYTES // 61_000
-    huge = Task(["x" * 120_000], resources=UNIT)
-    assert [len(part) for part in parts([huge] * 3)] == [1, 1, 1]
