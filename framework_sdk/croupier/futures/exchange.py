@@ -11,7 +11,8 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import InvalidStateError
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from croupier.futures.board import Board, Progress, Worker
@@ -23,9 +24,8 @@ from croupier.futures.outcome import (
     WorkerDied,
     death_of,
     error_of,
+    give_result,
     output_text,
-    result_of,
-    settle,
 )
 from croupier.futures.remote import protocol
 from croupier.futures.shape import Shape
@@ -147,12 +147,12 @@ class Exchange:
     def _on_result(self, call: Call, body: bytes) -> None:
         self.done += 1
         if len(body) < LARGE:
-            settle(call.future, lambda: result_of(body))
+            give_result(call.future, body)
             return
         self._unpickling += 1
 
         def unpickle() -> None:
-            settle(call.future, lambda: result_of(body))
+            give_result(call.future, body)
             self._loop.call_soon_threadsafe(over)
 
         def over() -> None:
@@ -173,13 +173,10 @@ class Exchange:
 
     def _fail(self, call: Call, error: BaseException) -> None:
         self.failed += 1
-
-        def give() -> object:
-            raise error
-
         if call.future.cancelled():
             call.future.set_running_or_notify_cancel()
-        settle(call.future, give)
+        with suppress(InvalidStateError):
+            call.future.set_exception(error)
 
     def _died(self, call: Call, text: str) -> None:
         tried = f" (attempt {call.attempts} of {call.terms.retries + 1})"

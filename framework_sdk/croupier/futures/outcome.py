@@ -6,7 +6,6 @@ import json
 import pickle
 import signal
 import struct
-from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
@@ -113,11 +112,11 @@ def error_of(body: bytes, max_bytes: int, host: str) -> BaseException:
     return RemoteError(f"a call failed on {host}, with an exception that cannot be sent:\n{text}")
 
 
-def settle(future: CallFuture[Any], give: Callable[[], object]) -> None:
-    """Set the result of a future to what `give` returns or raises; a cancelled one stays."""
+def give_result(future: CallFuture[Any], body: bytes) -> None:
+    """End a call with its result, or the error of reading it; a cancelled one stays."""
     with suppress(InvalidStateError):
         try:
-            result = give()
+            result = result_of(body)
         except BaseException as error:
             future.set_exception(error)
         else:
