@@ -26,6 +26,7 @@ from croupier.apps.cron.core.job import (
     ScheduledRun,
 )
 from croupier.apps.cron.core.schedule import Schedule
+from croupier.apps.job_file.task_spec import TaskSpec
 from tests.harness.effort import portion
 
 
@@ -164,7 +165,7 @@ def jobs(random: Random) -> list[CronJob]:
             queue=random.randint(1, 4),
             missed=random.choice(list(Missed)),
             catch_up=random.randint(1, 5),
-            retries=random.randint(0, 2),
+            spec=TaskSpec(retries=random.randint(0, 2)),
         )
         for name in ("a", "b")
     ]
@@ -206,7 +207,7 @@ def test_no_time_runs_twice_and_every_run_ends(seed: int) -> None:
             beginning = run.task_id.rpartition(".")[0] + "."
             mine = {task_id for task_id in world.tasks if task_id.startswith(beginning)}
             ran = mine - never
-            assert len(ran) <= 1 + job.retries, (run, ran)
+            assert len(ran) <= 1 + job.spec.retries, (run, ran)
             assert run.state not in (RunState.SKIPPED, RunState.MISSED) or not mine
             if run.state is RunState.FINISHED:
                 assert sum(world.tasks[t] is Outcome.SUCCEEDED for t in mine) == 1

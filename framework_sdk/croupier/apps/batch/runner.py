@@ -9,7 +9,7 @@ from typing import Final
 
 from croupier.apps.batch.machine import BatchTask, BatchTasks, NodeState
 from croupier.apps.batch.state import BatchState
-from croupier.apps.controller.engine import End, Engine, Handover
+from croupier.apps.controller.engine import Engine, Handover
 from croupier.apps.controller.outcomes import Outcome, own_end
 from croupier.cli.flags import Target
 from croupier.sdk import (
@@ -130,18 +130,15 @@ class Runner(Engine):
             self.running.discard(task.node.index)
         self.wake()
 
-    def on_end(self, end: End) -> None:
+    def on_end(self, status: TaskStatus, outcome: Outcome, error: CroupierError | None) -> None:
         """Apply and store the end of an attempt."""
-        task = self.machine.find(end.status.task_id)
+        task = self.machine.find(status.task_id)
         assert task is not None
         self.moved_at = asyncio.get_running_loop().time()
-        outcome, status = end.outcome, end.status
         if self.machine.is_stopped and outcome in (Outcome.FAILED, Outcome.LOST):
             # A task may answer SIGTERM with an exit code of its own.
             outcome = Outcome.STOPPED
-        self._end(
-            task, outcome, status, reason_text(status) if end.error is None else f"{end.error}"
-        )
+        self._end(task, outcome, status, reason_text(status) if error is None else str(error))
 
     def _end(
         self, task: BatchTask, outcome: Outcome, status: TaskStatus | None, reason: str
@@ -178,7 +175,7 @@ class Runner(Engine):
         except InvalidRequest as error:
             self._end(task, Outcome.REFUSED, None, str(error))
             return None
-        return Handover(made, self._conditions[step.name])
+        return made, self._conditions[step.name]
 
     def _settle(self) -> None:
         if self.machine.is_over:

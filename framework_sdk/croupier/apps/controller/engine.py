@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from croupier.apps.controller.outcomes import Outcome, outcome_of
@@ -40,21 +39,8 @@ AGAIN_S: Final = 1.0
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Handover:
-    """A task to submit, with conditions on its agent."""
-
-    task: Task
-    conditions: tuple[Constraint, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """The end of an attempt; `error` is why the master did not take it."""
-
-    status: TaskStatus
-    outcome: Outcome
-    error: CroupierError | None = None
+# A task to submit, with conditions on its agent.
+Handover = tuple[Task, tuple[Constraint, ...]]
 
 
 class Engine(Framework):
@@ -134,8 +120,8 @@ class Engine(Framework):
         """
         self.end_task(status.task_id)
 
-    def on_end(self, end: End) -> None:
-        """Apply and store the end of a task."""
+    def on_end(self, status: TaskStatus, outcome: Outcome, error: CroupierError | None) -> None:
+        """Apply and store the end of a task; `error` is why the master did not take it."""
         raise NotImplementedError
 
     def on_kill_refused(self, task_id: str, error: CroupierError) -> None:  # noqa: ARG002
@@ -272,7 +258,7 @@ class Engine(Framework):
             error = None
         elif error is not None:
             outcome = Outcome.DEFERRED if _is_passing(error) else Outcome.REFUSED
-        self.on_end(End(status, outcome, error))
+        self.on_end(status, outcome, error)
         self._wake.set()
 
     async def _work(self) -> None:
@@ -325,8 +311,8 @@ class Engine(Framework):
 
     async def _hand_over(self, members: list[Handover]) -> None:
         groups: dict[tuple[Constraint, ...], list[Task]] = {}
-        for each in members:
-            groups.setdefault(each.conditions, []).append(each.task)
+        for task, conditions in members:
+            groups.setdefault(conditions, []).append(task)
         for conditions, tasks in groups.items():
             try:
                 verdicts = await self.submit(tasks, constraints=conditions)

@@ -34,18 +34,17 @@ class CronFile:
 
     Attributes:
         name: names its state file; by default the file's name without its ending.
-        tasks: what each job runs, by its name.
+        jobs: by name.
     """
 
     path: Path
     name: str
     role: str
-    jobs: tuple[CronJob, ...]
-    tasks: Mapping[str, TaskSpec]
+    jobs: Mapping[str, CronJob]
 
     def task(self, run: ScheduledRun) -> Task:
         """Return the task of an attempt of a run."""
-        return self.tasks[run.job].task(
+        return self.jobs[run.job].spec.task(
             run.task_id,
             name=f"{self.name}/{run.job}",
             labels={"cron": self.name, "job": run.job, "time": stamp(run.scheduled)},
@@ -74,17 +73,16 @@ def read_cron_file(path: Path) -> CronFile:
     if defaults is not None:
         defaults.check_keys((*TASK_KEYS, *POLICY_KEYS[1:]))
         task_defaults = read_task(defaults, keys_checked=True, needs_command=False)
-    jobs, tasks = [], {}
+    jobs = {}
     for section in file.required("jobs").sections():
         section.check_keys((*TASK_KEYS, *POLICY_KEYS))
         spec = read_task(section, task_defaults, keys_checked=True)
-        jobs.append(_read_job(section, defaults, spec, zone))
-        tasks[section.name] = spec
+        jobs[section.name] = _read_job(section, defaults, spec, zone)
     if not jobs:
         raise file.error("has no jobs", "jobs")
     if len(jobs) > MAX_JOBS:
         raise file.error(f"has more than {MAX_JOBS} jobs", "jobs")
-    return CronFile(path, name, role, tuple(jobs), tasks)
+    return CronFile(path, name, role, jobs)
 
 
 def _read_job(section: Section, defaults: Section | None, spec: TaskSpec, zone: str) -> CronJob:
@@ -104,11 +102,10 @@ def _read_job(section: Section, defaults: Section | None, spec: TaskSpec, zone: 
     return CronJob(
         name=name,
         schedule=section.checked(lambda: Schedule(text, zone_name), "schedule"),
+        spec=spec,
         overlap=Overlap(overlap),
         queue=of("queue").whole("queue", 10, least=1, most=MAX_QUEUE),
         missed=Missed(missed),
         catch_up=of("catch_up").whole("catch_up", 10, least=1, most=MAX_QUEUE),
-        retries=spec.retries,
-        backoff=spec.backoff,
         history=of("history").whole("history", 100, least=1, most=MAX_HISTORY),
     )

@@ -9,12 +9,12 @@ import asyncio
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
-from croupier.apps.controller.engine import End, Engine, Handover
+from croupier.apps.controller.engine import Engine, Handover
 from croupier.apps.controller.outcomes import Outcome, own_end
 from croupier.apps.controller.process import first, run_application
 from croupier.apps.controller.store import locked
@@ -29,7 +29,7 @@ from croupier.cli.signals import EndSignals
 from croupier.cli.terminal import print_lines
 from croupier.model.errors import Conflict
 from croupier.process.logging import replace_standard_error
-from croupier.sdk import Reason, Removed, TaskState, TaskStatus
+from croupier.sdk import CroupierError, Reason, Removed, TaskState, TaskStatus
 
 # Tasks run on for this long without cron.
 FAILOVER_S: Final = 7 * 86_400.0
@@ -42,18 +42,11 @@ PATIENCE_S = 5.0
 class CronFramework(Engine):
     """Runs the jobs of one file."""
 
-    def __init__(
-        self,
-        file: CronFile,
-        target: Target,
-        state: StateFile,
-        tell: Callable[[ScheduledRun], None],
-        warn: Callable[[str], None],
-    ) -> None:
+    def __init__(self, file: CronFile, target: Target, state: StateFile) -> None:
         framework_id = state.fact("framework_id")
         super().__init__(target, file.name, file.role, framework_id=framework_id, keep_s=FAILOVER_S)
-        self._file, self._state, self._tell, self._warn = file, state, tell, warn
-        self._kept = {job.name: job.history for job in file.jobs}
+        self._file, self._state = file, state
+        self._kept = {job.name: job.history for job in file.jobs.values()}
         self._board = Board()
         self._changed = asyncio.Event()
         self._launches: deque[ScheduledRun] = deque()
@@ -64,7 +57,7 @@ class CronFramework(Engine):
         Raises:
             StateError: if the state is damaged, or the disk does not take a commit.
         """
-        self._decide(self._board.load(self._file.jobs, self._state.load(), time.time()))
+        self._decide(self._board.load(self._file.jobs.values(), self._state.load(), time.time()))
         runs = [run for run in self._board.runs_with_task() if run not in self._launches]
         self.ask_about(run.task_id for run in runs)
         for run in runs:
@@ -87,7 +80,7 @@ class CronFramework(Engine):
             now, loop_now = time.time(), loop.time()
             back_s = (loop_now - last_loop) - (now - last_wall)
             if back_s > BACK_S:
-                self._warn(f"the clock went back by {back_s:.0f} s; no time runs twice")
+                _print(f"the clock went back by {back_s:.0f} s; no time runs twice")
             last_wall, last_loop = now, loop_now
             self._decide(self._board.on_time(now))
             wake_at = self._board.wake_at()
@@ -110,8 +103,8 @@ class CronFramework(Engine):
         """Return the tasks that were decided on, but for those to be replaced by now."""
         runs = [run for run in self._launches if self._board.is_current(run)]
         self._launches.clear()
-        tasks = self._file.tasks
-        return [Handover(self._file.task(run), tasks[run.job].conditions()) for run in runs]
+        jobs = self._file.jobs
+        return [(self._file.task(run), jobs[run.job].spec.conditions()) for run in runs]
 
     def waiting(self) -> str:
         """Return whether a task, or this command, waits for the master."""
@@ -123,15 +116,15 @@ class CronFramework(Engine):
         if status.state is TaskState.RUNNING:
             self._decide(self._board.on_running(status.task_id, time.time()))
 
-    def on_end(self, end: End) -> None:
+    def on_end(self, status: TaskStatus, outcome: Outcome, error: CroupierError | None) -> None:
         """Record the end of a task."""
-        now, status = time.time(), end.status
-        if status.state is TaskState.UNKNOWN and end.outcome is not Outcome.REFUSED:
+        now = time.time()
+        if status.state is TaskState.UNKNOWN and outcome is not Outcome.REFUSED:
             self._decide(self._board.on_unknown(status.task_id, now))
         else:
-            detail = detail_of(status) if end.error is None else str(end.error)
-            code = status.exit_code if end.outcome is not Outcome.LOST else None
-            self._decide(self._board.on_end(status.task_id, end.outcome, now, detail, code))
+            detail = detail_of(status) if error is None else str(error)
+            code = status.exit_code if outcome is not Outcome.LOST else None
+            self._decide(self._board.on_end(status.task_id, outcome, now, detail, code))
         self._changed.set()
 
     def _decide(self, effects: Iterable[Effect]) -> None:
@@ -140,7 +133,8 @@ class CronFramework(Engine):
         self._state.commit(ordered, self._kept)
         for effect in ordered:
             if isinstance(effect, KeepRun):
-                self._tell(effect.run)
+                job = self._file.jobs.get(effect.run.job)
+                _print(line_of(effect.run, None if job is None else job.schedule))
             elif isinstance(effect, LaunchRun):
                 self._launches.append(effect.run)
                 self.wake()
@@ -189,20 +183,10 @@ def _claim(state: StateFile, file: CronFile) -> None:
 
 
 async def _run(file: CronFile, target: Target, state: StateFile) -> int:
-    zones = {job.name: job.schedule for job in file.jobs}
-
-    def tell(run: ScheduledRun) -> None:
-        schedule = zones.get(run.job)
-        line = line_of(
-            run, str(run.scheduled) if schedule is None else schedule.shown(run.scheduled)
-        )
-        if line:
-            _print(line)
-
-    _print(first_line(file.jobs, int(time.time())))
+    _print(first_line(file.jobs.values(), int(time.time())))
     with closing(EndSignals()) as signals:
         while True:
-            framework = CronFramework(file, target, state, tell, _print)
+            framework = CronFramework(file, target, state)
             framework.load()
             try:
                 await _serve(framework, target, signals)

@@ -6,7 +6,7 @@ import heapq
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -16,6 +16,7 @@ from cyclopts.validators import Number
 
 from croupier.apps.cron.cli import FileArgument, StateFlag
 from croupier.apps.cron.core.job import CronJob, RunState, ScheduledRun, check_name
+from croupier.apps.cron.core.schedule import Schedule
 from croupier.apps.cron.cron_file import CronFile, read_cron_file
 from croupier.apps.cron.state_file import opened, state_path
 from croupier.apps.job_file.section import SUFFIXES
@@ -34,7 +35,7 @@ CountFlag = Annotated[
 ]
 
 
-def first_line(jobs: Sequence[CronJob], now: int) -> str:
+def first_line(jobs: Collection[CronJob], now: int) -> str:
     """Return the line that says which job runs next."""
     count = f"running {len(jobs)} job{'' if len(jobs) == 1 else 's'}"
     times = [(at, job) for job in jobs if (at := job.schedule.next_after(now)) is not None]
@@ -44,13 +45,10 @@ def first_line(jobs: Sequence[CronJob], now: int) -> str:
     return f"{count}; the next is {job.name} at {job.schedule.shown(at)}"
 
 
-def line_of(run: ScheduledRun, shown: str) -> str | None:
-    """Return a line about a run's new state; None if there is nothing to say.
-
-    `shown` is its time as people see it.
-    """
-    text = _text(run)
-    return text and f"{run.job} of {shown}: {text}"
+def line_of(run: ScheduledRun, schedule: Schedule | None) -> str:
+    """Return a line about a run's new state."""
+    shown = str(run.scheduled) if schedule is None else schedule.shown(run.scheduled)
+    return f"{run.job} of {shown}: {_text(run)}"
 
 
 def result_of(run: ScheduledRun) -> str:
@@ -60,7 +58,7 @@ def result_of(run: ScheduledRun) -> str:
     return run.detail
 
 
-def _text(run: ScheduledRun) -> str | None:
+def _text(run: ScheduledRun) -> str:
     match run.state:
         case RunState.WAITING if run.attempt > 1:
             return f"{run.detail or 'failed'}; it is tried again"
@@ -108,7 +106,7 @@ HISTORY: Final = Table(
 def print_jobs(file: CronFile) -> None:
     """Print the jobs of a file, with the next time of each."""
     now, views = int(time.time()), []
-    for job in file.jobs:
+    for job in file.jobs.values():
         at = job.schedule.next_after(now)
         view = {"job": job.name, "schedule": job.schedule.text, "shown": ""}
         view |= {"overlap": str(job.overlap), "missed": str(job.missed)}
@@ -130,7 +128,7 @@ def print_next(
         job: The name of a job.
     """
     read = read_cron_file(file)
-    jobs = [each for each in read.jobs if job in (None, each.name)]
+    jobs = [each for name, each in read.jobs.items() if job in (None, name)]
     if not jobs:
         raise NotFound(f"{file} has no job {job!r}")
     now = time.time()
@@ -165,7 +163,7 @@ def print_history(
     zones = {}
     if file_or_name.lower().endswith(SUFFIXES):
         file = read_cron_file(Path(file_or_name))
-        name, zones = file.name, {each.name: each.schedule for each in file.jobs}
+        name, zones = file.name, {key: each.schedule for key, each in file.jobs.items()}
     else:
         name = check_name(file_or_name)
     with opened(state_path(name, state), may_create=False) as stored:

@@ -13,14 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from croupier.apps.controller.engine import End, Engine, Handover
+from croupier.apps.controller.engine import Engine, Handover
 from croupier.apps.controller.outcomes import Outcome, state_text
 from croupier.apps.run.job import Job
 from croupier.apps.run.output import Outputs
 from croupier.apps.run.output_sources import Addresses
 from croupier.cli.flags import TIMED_OUT, Target
 from croupier.cli.signals import SIGNAL_BASE
-from croupier.sdk import Reason, TaskState, TaskStatus
+from croupier.sdk import CroupierError, Reason, TaskState, TaskStatus
 
 MAX_DROPS: Final = 3
 SUBMITTED_AT_ONCE: Final = 1_000
@@ -211,7 +211,7 @@ class Launcher(Engine):
     def take(self) -> list[Handover]:
         """Return copies that are pending: all of them, at first."""
         copies = self.progress.launch(SUBMITTED_AT_ONCE)
-        return [Handover(self._job.task(copy.task_id)) for copy in copies]
+        return [(self._job.task(copy.task_id), ()) for copy in copies]
 
     def waiting(self) -> str:
         """Return which copies wait."""
@@ -227,11 +227,10 @@ class Launcher(Engine):
             self.moved_at = asyncio.get_running_loop().time()
         self._apply_status(status)
 
-    def on_end(self, end: End) -> None:
+    def on_end(self, status: TaskStatus, outcome: Outcome, error: CroupierError | None) -> None:
         """Apply the end of a try; raise the error of a master that will never take it."""
-        if end.outcome is Outcome.REFUSED and end.error is not None:
-            raise end.error
-        status = end.status
+        if outcome is Outcome.REFUSED and error is not None:
+            raise error
         self._apply_status(status)
         if self.progress.find(status.task_id) is None:
             has_run = status.exit_code is not None or status.signal is not None

@@ -12,7 +12,8 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from croupier.apps.controller.engine import End, Engine
+from croupier.apps.controller.engine import Engine
+from croupier.apps.controller.outcomes import Outcome
 from croupier.apps.service.core import events
 from croupier.apps.service.core.decide import decide, resume
 from croupier.apps.service.core.instance import Instance
@@ -124,15 +125,15 @@ class Controller(Engine):
         """Adopt an instance that another controller of this service has launched."""
         self.on_live(status)
 
-    def on_end(self, end: End) -> None:
+    def on_end(self, status: TaskStatus, _: Outcome, error: CroupierError | None) -> None:
         """Apply the end of an instance, or that its launch was refused."""
         self._contact()
-        if end.error is None:
-            events.on_end(self.service, end.status, self.now())
+        if error is None:
+            events.on_end(self.service, status, self.now())
         else:
-            is_fault = isinstance(end.error, InvalidRequest)
+            is_fault = isinstance(error, InvalidRequest)
             events.on_refused(
-                self.service, end.status.task_id, str(end.error), self.now(), is_fault=is_fault
+                self.service, status.task_id, str(error), self.now(), is_fault=is_fault
             )
         self._changed.set()
 

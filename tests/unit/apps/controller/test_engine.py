@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 import pytest
 
 from croupier.apps.controller import engine as engine_module
-from croupier.apps.controller.engine import End, Engine, Handover
+from croupier.apps.controller.engine import Engine, Handover
 from croupier.apps.controller.outcomes import Outcome
 from croupier.cli.flags import LOCAL
 from croupier.model.ids import AgentId, FrameworkId, TaskId
@@ -52,11 +52,11 @@ class Scripted(Engine):
     def take(self) -> list[Handover]:
         taken, self.wanted = self.wanted, []
         self.open.update(taken)
-        return [Handover(Task(["x"], resources=UNIT, task_id=each)) for each in taken]
+        return [(Task(["x"], resources=UNIT, task_id=each), ()) for each in taken]
 
-    def on_end(self, end: End) -> None:
-        self.open.discard(end.status.task_id)
-        self.ends.append((end.status.task_id, end.outcome))
+    def on_end(self, status: TaskStatus, outcome: Outcome, _: CroupierError | None) -> None:
+        self.open.discard(status.task_id)
+        self.ends.append((status.task_id, outcome))
 
     async def submit(
         self,

@@ -23,7 +23,7 @@ from croupier.apps.cron.core.job import (
     latest,
 )
 from croupier.apps.cron.core.schedule import Schedule
-from croupier.apps.job_file.task_spec import Backoff
+from croupier.apps.job_file.task_spec import Backoff, TaskSpec
 
 MINUTELY = CronJob("a", Schedule("* * * * *"))
 START = 1_800_000_000
@@ -138,7 +138,7 @@ def test_a_year_of_missed_seconds_is_decided_at_once() -> None:
 
 
 def test_a_failed_run_is_tried_again_with_backoff() -> None:
-    job = replace(MINUTELY, retries=2, backoff=Backoff(10, 2, 60, 0))
+    job = replace(MINUTELY, spec=TaskSpec(retries=2, backoff=Backoff(10, 2, 60, 0)))
     board = board_of(job)
     (first,) = launched(at(board, 60))
     update(board, first, Outcome.FAILED, 61)
@@ -151,7 +151,7 @@ def test_a_failed_run_is_tried_again_with_backoff() -> None:
 
 
 def test_a_retry_does_not_wait_for_a_clock_that_was_moved_back() -> None:
-    board = board_of(replace(MINUTELY, retries=1))
+    board = board_of(replace(MINUTELY, spec=TaskSpec(retries=1)))
     (first,) = launched(at(board, 60))
     update(board, first, Outcome.FAILED, 61)
     assert len(launched(at(board, -3600))) == 1
@@ -179,7 +179,7 @@ def test_a_clock_that_was_moved_back_runs_no_time_again() -> None:
 
 
 def test_updates_of_earlier_attempts_and_of_others_are_ignored() -> None:
-    board = board_of(replace(MINUTELY, retries=1))
+    board = board_of(replace(MINUTELY, spec=TaskSpec(retries=1)))
     (first,) = launched(at(board, 60))
     update(board, first, Outcome.FAILED, 61)
     for task_id in (first, "a.20270115T080100Z.9", "b.20270115T080100Z.1", "nonsense"):

@@ -48,10 +48,10 @@ def read(tmp_path: Path, text: str, name: str = "jobs.toml") -> CronFile:
 
 def test_a_full_file(tmp_path: Path) -> None:
     file = read(tmp_path, FULL)
-    backup, report = file.jobs
+    backup, report = file.jobs.values()
     assert (file.name, file.role) == ("nightly", "ops")
     assert (backup.schedule.zone_name, report.schedule.zone_name) == ("Europe/Vienna", "UTC")
-    assert (backup.overlap, backup.queue, backup.retries) == (Overlap.QUEUE, 3, 2)
+    assert (backup.overlap, backup.queue, backup.spec.retries) == (Overlap.QUEUE, 3, 2)
     assert (backup.missed, report.missed) == (Missed.ONCE, Missed.ALL)
     assert (report.catch_up, report.history) == (4, 7)
     task = file.task(ScheduledRun("backup", 1_800_000_000, attempt=2))
@@ -111,8 +111,8 @@ def test_the_example_can_be_read_and_has_times(
     path = tmp_path / "nightly.toml"
     path.write_text(found[1])
     file = read_cron_file(path)
-    assert [job.name for job in file.jobs] == ["backup", "import", "probe"]
-    assert [job.retries for job in file.jobs] == [2, 2, 2]
+    retries = {name: job.spec.retries for name, job in file.jobs.items()}
+    assert retries == {"backup": 2, "import": 2, "probe": 2}
     print_jobs(file)
     assert "*/5 6-20 * * mon-fri  queue    skip" in capsys.readouterr().out
     print_next(path, "backup", count=2)

@@ -38,7 +38,8 @@ def test_the_first_line_names_the_job_that_runs_next() -> None:
     ],
 )
 def test_a_line_says_what_became_of_a_run(run: ScheduledRun, text: str) -> None:
-    assert line_of(run, "noon") == f"a of noon: {text}"
+    assert line_of(run, Schedule("@daily")) == f"a of 1970-01-01 00:00:00 UTC: {text}"
+    assert line_of(run, None) == f"a of 0: {text}"
 
 
 def test_the_result_of_a_run() -> None:

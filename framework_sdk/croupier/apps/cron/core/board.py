@@ -269,7 +269,7 @@ def _advance(state: JobState, now: float) -> Iterator[Effect]:
 
 def _is_ready(run: ScheduledRun, job: CronJob | None, now: float) -> bool:
     """Return whether the next attempt is due; also if the clock was moved back."""
-    longest = max(MAX_PLACING_S, 0.0 if job is None else job.backoff.most_s)
+    longest = max(MAX_PLACING_S, 0.0 if job is None else job.spec.backoff.most_s)
     return not run.not_before - longest <= now < run.not_before
 
 
@@ -287,10 +287,10 @@ def _ended(
             run, state=RunState.WAITING, attempt=run.attempt + 1, not_before=again_at, detail=detail
         )
     failed = replace(run, failures=run.failures + 1)
-    if job is None or failed.failures > job.retries:
+    if job is None or failed.failures > job.spec.retries:
         state = RunState.LOST if outcome is Outcome.LOST else RunState.FAILED
         return failed.end(state, now, detail)
-    again_at = now + job.backoff.pause_s(failed.failures)
+    again_at = now + job.spec.backoff.pause_s(failed.failures)
     return replace(
         failed, state=RunState.WAITING, attempt=run.attempt + 1, not_before=again_at, detail=detail
     )

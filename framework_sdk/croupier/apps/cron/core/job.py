@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, TypeAlias
 
 from croupier.apps.cron.core.schedule import Schedule
-from croupier.apps.job_file.task_spec import Backoff
+from croupier.apps.job_file.task_spec import DEFAULT_TASK, TaskSpec
 from croupier.model.errors import InvalidRequest
 
 MAX_NAME: Final = 64
@@ -42,23 +42,21 @@ class Missed(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CronJob:
-    """A job as its policies see it.
+    """A job: when and what it runs.
 
     Attributes:
         queue: runs that may wait, with the overlap policy `queue`.
         catch_up: runs that the policy `all` makes up for, the latest ones.
-        retries: attempts after a failed one.
         history: ended runs that the state file keeps.
     """
 
     name: str
     schedule: Schedule
+    spec: TaskSpec = DEFAULT_TASK
     overlap: Overlap = Overlap.SKIP
     queue: int = 10
     missed: Missed = Missed.SKIP
     catch_up: int = 10
-    retries: int = 0
-    backoff: Backoff = field(default_factory=Backoff)
     history: int = 100
 
 
