@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Final, ParamSpec, Self, TypeVar
 
 from croupier.futures.board import Progress
-from croupier.futures.call import Terms, chunks_of, results_in_order
+from croupier.futures.call import Call, Terms, chunks_of, results_in_order
 from croupier.futures.engine import Engine
 from croupier.futures.packing import Packer, pickled_setup
 from croupier.futures.shape import DEFAULT_CPUS, Shape, resources_of, shape_of
@@ -129,16 +129,13 @@ class CallExecutor(Executor):
         )
         await asyncio.to_thread(self._engine.close, wait=True, kill=is_interrupted)
 
-    def _submit(self, packed: Any) -> Future[Any]:
-        call, error = packed
-        if error is not None:
+    def _submit(self, call: Call) -> Future[Any]:
+        if call.future.done():  # it cannot be sent
             self._engine.check_open()
-            call.future.set_exception(error)
         else:
             call.future.attach(call, self._engine.cancelled)
             self._engine.submit(call)
-        future: Future[Any] = call.future
-        return future
+        return call.future
 
 
 class ClusterExecutor(CallExecutor):

@@ -34,8 +34,6 @@ SCALARS: Final = frozenset({type(None), bool, int, float, complex, str, bytes})
 # Equal for the same function only while nothing that is pickled with it has changed. It keeps what
 # it names, so identities stay unique.
 Stamp: TypeAlias = tuple[Any, ...]
-# The call, and the error that it ends with at once, or None.
-Packed: TypeAlias = tuple[Call, BaseException | None]
 
 
 def _loaded_namespace() -> ModuleType:
@@ -183,42 +181,47 @@ class Packer:
 
     def single(
         self, terms: Terms, function: Any, args: tuple[Any, ...], named: dict[str, Any]
-    ) -> Packed:
-        """Return the call of a function."""
+    ) -> Call:
+        """Return the call of a function; its future has an error if it cannot be sent."""
         return self.mapper(terms, function, is_chunked=False)(args, named)
 
-    def mapper(self, terms: Terms, function: Any, *, is_chunked: bool) -> Callable[..., Packed]:
+    def mapper(self, terms: Terms, function: Any, *, is_chunked: bool) -> Callable[..., Call]:
         """Return a function that makes a call of the arguments, or of a list of arguments."""
         try:
             shared = self._shared(function)
         except Exception as error:
             problem = error
-            return lambda *_: self._failed(terms, problem)
+            return lambda *_: self._call(terms, b"", error=problem)
 
-        def pack(arguments: Any, named: dict[str, Any] | None = None) -> Packed:
+        def pack(arguments: Any, named: dict[str, Any] | None = None) -> Call:
             given = (arguments, named or {})
             try:
                 payload = dumps(given if shared else (function, *given))
             except Exception as error:
-                return self._failed(terms, error)
+                return self._call(terms, b"", error=error)
             return self._call(terms, payload, shared, is_chunk=is_chunked)
 
         return pack
 
     def _call(
-        self, terms: Terms, payload: bytes, shared: Function | None, *, is_chunk: bool
-    ) -> Packed:
+        self,
+        terms: Terms,
+        payload: bytes,
+        shared: Function | None = None,
+        *,
+        is_chunk: bool = False,
+        error: Exception | None = None,
+    ) -> Call:
         future: CallFuture[Any] = CallFuture(can_stop=terms.can_stop)
         call = Call(next(self._calls), terms, future, payload, shared, is_chunk)
-        if call.size <= self._max_bytes:
-            return call, None
-        return call, TooLarge(
-            f"the function and its arguments have {call.size} bytes pickled, and max_bytes of the"
-            f" executor is {self._max_bytes}"
-        )
-
-    def _failed(self, terms: Terms, error: BaseException) -> Packed:
-        return Call(next(self._calls), terms, CallFuture(), b""), error
+        if call.size > self._max_bytes:
+            error = TooLarge(
+                f"the function and its arguments have {call.size} bytes pickled, and max_bytes of"
+                f" the executor is {self._max_bytes}"
+            )
+        if error is not None:
+            future.set_exception(error)
+        return call
 
     def _shared(self, function: Any) -> Function | None:
         if type(function) is not FunctionType or function.__closure__ is not None:

@@ -18,7 +18,7 @@ from croupier.model.task import TaskStatus
 from croupier.model.verdict import Verdict
 from croupier.net.transport import MAX_MESSAGE_BYTES
 from croupier.sdk.core.calls import CallLedger, OpenCall
-from croupier.sdk.core.subscription import AcceptedTasks, Subscription
+from croupier.sdk.core.subscription import AcceptedTasks, Demands, Subscription
 from croupier.sdk.settings import Settings
 from croupier.sdk.wire import demand_call, verdict_from_wire
 from croupier.v1 import framework_pb2 as pb
@@ -31,8 +31,6 @@ ACKNOWLEDGE_WITHIN_S = 0.1
 # The most bytes that its number adds to a call.
 _SEQ_BYTES = 11
 
-Opened = Callable[[int], None]
-
 
 @dataclass(slots=True)
 class _Pending:
@@ -41,14 +39,14 @@ class _Pending:
     Attributes:
         due: when the caller's wait times out, in connected seconds.
         waiter: the caller's; None for the SDK's own calls.
-        opened: called with the call's number once it has one.
+        demands: of an UPDATE_DEMAND; None for all other calls.
         launch: the tasks of an ACCEPT; None for all other calls.
     """
 
     call: pb.Call
     due: float = float("inf")
     waiter: asyncio.Future[Verdict] | None = None
-    opened: Opened | None = None
+    demands: Demands | None = None
     launch: AcceptedTasks | None = None
 
 
@@ -115,7 +113,7 @@ class Calls:
             )
 
     async def make(
-        self, call: pb.Call, opened: Opened | None = None, launch: AcceptedTasks | None = None
+        self, call: pb.Call, demands: Demands | None = None, launch: AcceptedTasks | None = None
     ) -> Verdict:
         """Make `call`, which `check` accepted, and wait for its verdict.
 
@@ -125,7 +123,7 @@ class Calls:
         """
         waiter: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
         due = self._connected_now() + self._settings.call_timeout_s
-        self._backlog[False].append(_Pending(call, due, waiter, opened, launch))
+        self._backlog[False].append(_Pending(call, due, waiter, demands, launch))
         self.awaited += 1
         try:
             self._pump()
@@ -133,10 +131,10 @@ class Calls:
         finally:
             self.awaited -= 1
 
-    def post(self, call: pb.Call, opened: Opened | None = None) -> None:
+    def post(self, call: pb.Call, demands: Demands | None = None) -> None:
         """Make one of the SDK's own calls, without waiting for the verdict."""
         if self._failed is None:
-            self._backlog[True].append(_Pending(call, opened=opened))
+            self._backlog[True].append(_Pending(call, demands=demands))
             self._pump()
 
     def acknowledge(self, status: TaskStatus) -> None:
@@ -214,8 +212,8 @@ class Calls:
     def _open(self, pending: _Pending, internal: bool) -> None:
         entry = self._ledger.open(pending, internal=internal)
         pending.call.seq = entry.seq
-        if pending.opened is not None:
-            pending.opened(entry.seq)
+        if pending.demands is not None:
+            self._subscription.on_demands_sent(entry.seq, pending.demands)
         if self._send is not None:
             entry.stream = self._stream
             self._send(pending.call)
@@ -235,18 +233,14 @@ class Calls:
     def _apply(self, entry: OpenCall[_Pending], verdict: Verdict) -> None:
         """Apply a verdict to the subscription, even if the caller's wait timed out."""
         launch = entry.call.launch
-        if entry.call.call.HasField("update_demand"):
+        if entry.call.demands is not None:
             self._subscription.on_demands_answered(entry.seq, verdict.error is None)
         elif launch is not None:
             is_resent = entry.stream != self._stream
             tasks = tuple(launch.tasks[n] for n in verdict.launched if n < len(launch.tasks))
             if self._subscription.on_launched(entry.seq, replace(launch, tasks=tasks), is_resent):
-                self._send_demand()
-
-    def _send_demand(self) -> None:
-        subscription = self._subscription
-        demands = subscription.demands
-        self.post(demand_call(demands), lambda seq: subscription.on_demands_sent(seq, demands))
+                demands = self._subscription.demands
+                self.post(demand_call(demands), demands)
 
 
 def _copy(error: CroupierError) -> CroupierError:

@@ -182,11 +182,8 @@ class FrameworkCalls:
                 64, or one names a role that the framework does not have.
             Unavailable: if there is no answer within 30 s of connected time.
         """
-        subscription = self._subscription
-        wanted = check_demands(demands, subscription.roles)
-        verdict = await self._session.call(
-            wire.demand_call(wanted), opened=lambda seq: subscription.on_demands_sent(seq, wanted)
-        )
+        wanted = check_demands(demands, self._subscription.roles)
+        verdict = await self._session.call(wire.demand_call(wanted), demands=wanted)
         if verdict.error is not None:
             raise verdict.error
 

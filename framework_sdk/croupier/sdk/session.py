@@ -35,9 +35,9 @@ from croupier.net.client_session import ClientSession, Disconnection
 from croupier.net.errors import error_from_wire
 from croupier.net.leader_search import Masters
 from croupier.net.task_scope import end
-from croupier.sdk.calls import Calls, Opened
+from croupier.sdk.calls import Calls
 from croupier.sdk.core.offers import OfferBook
-from croupier.sdk.core.subscription import AcceptedTasks, Subscription
+from croupier.sdk.core.subscription import AcceptedTasks, Demands, Subscription
 from croupier.sdk.credentials import CredentialSource
 from croupier.sdk.dispatch import Dispatcher, HandlerCall, Inbox
 from croupier.sdk.log import log_event
@@ -145,7 +145,7 @@ class Session:
         call: pb.Call,
         *,
         answers: Sequence[str] = (),
-        opened: Opened | None = None,
+        demands: Demands | None = None,
         launch: AcceptedTasks | None = None,
     ) -> Verdict:
         """Make `call`, which answers the offers `answers`, and wait for its verdict.
@@ -158,7 +158,7 @@ class Session:
         self._calls.check(call)
         self._book.answer(answers)
         self._inbox.recheck()
-        return await self._calls.make(call, opened, launch)
+        return await self._calls.make(call, demands, launch)
 
     def reader(self) -> Reader | None:
         """Return the way to the master; None while no master has accepted the framework.

@@ -87,8 +87,8 @@ def test_a_function_is_pickled_again_only_after_a_change(monkeypatch: pytest.Mon
     packer = Packer(1000_000)
 
     def function_of_call() -> Any:
-        call, error = packer.single(TERMS, outer, (), {})
-        assert error is None
+        call = packer.single(TERMS, outer, (), {})
+        assert not call.future.done()
         return call.function
 
     first = function_of_call()
@@ -120,14 +120,16 @@ def test_objects_and_closures_are_pickled_with_each_call() -> None:
     packer = Packer(1000_000)
     count = [0]
     for function in (lambda: count, count.append, print):
-        call, error = packer.single(TERMS, function, (), {})
-        assert (call.function, error) == (None, None)
+        call = packer.single(TERMS, function, (), {})
+        assert (call.function, call.future.done()) == (None, False)
 
 
 def test_errors_of_pickling_and_large_calls_are_returned() -> None:
     packer = Packer(1000)
-    assert isinstance(packer.single(TERMS, id, (threading.Lock(),), {})[1], TypeError)
-    assert isinstance(packer.single(TERMS, len, (bytes(1000),), {})[1], TooLarge)
+    locked = packer.single(TERMS, id, (threading.Lock(),), {})
+    large = packer.single(TERMS, len, (bytes(1000),), {})
+    assert isinstance(locked.future.exception(), TypeError)
+    assert isinstance(large.future.exception(), TooLarge)
     lock = threading.Lock()
     pack = packer.mapper(TERMS, lambda: lock, is_chunked=False)
-    assert isinstance(pack(())[1], TypeError)
+    assert isinstance(pack(()).future.exception(), TypeError)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from dataclasses import asdict
 from typing import Any
 
 from croupier.cli.connection import Refused, with_advice
@@ -39,10 +40,4 @@ async def first(*futures: asyncio.Future[Any]) -> None:
 
 def framework_credentials(target: Target) -> Callable[[], Credentials]:
     """Return a function that looks up the credentials of `target` for the SDK."""
-
-    def find() -> Credentials:
-        found = target.security()
-        files = (found.ca, found.cert, found.key)
-        return Credentials(*files, found.name, found.token, found.token_file)
-
-    return find
+    return lambda: Credentials(**asdict(target.security()))
