@@ -56,6 +56,7 @@ class MasterDaemon:
     Attributes:
         address: where it listens, once it is started.
         http_address: where it serves metrics, once it is started.
+        mesos_address: where it serves frameworks of Mesos, once it is started; None if it does not.
         token_address: where it takes calls without a certificate; None if it does not.
         leadership: the current term, once it is started.
     """
@@ -77,6 +78,7 @@ class MasterDaemon:
         self._loop_watch = LoopWatch(self._registry)
         self._registry.register(FamilyCollector(PROCESS, lambda: PROCESS))
         self._http: LateHttpServer | None = None
+        self._mesos: LateHttpServer | None = None
         self._files: TaskFiles | None = None
         self._ha_backend: HaBackend | None = None
         self._leading: asyncio.Task[NoReturn] | None = None
@@ -87,6 +89,7 @@ class MasterDaemon:
         self.address = config.listen
         self.http_address = config.http
         self.token_address: Address | None = None
+        self.mesos_address: Address | None = None
 
     @property
     def driver(self) -> Driver:
@@ -142,6 +145,7 @@ class MasterDaemon:
         self._http = LateHttpServer(make_http, "croupier.master.web.api")
         http_port = await self._http.start(self._config.http)
         self.http_address = Address(self._config.http.host, http_port)
+        await self._listen_for_mesos(security, roster)
         if presence is not None:
             presence.start(own)
         terms = Terms(
@@ -163,15 +167,14 @@ class MasterDaemon:
             listen=str(self.address),
             http=str(self.http_address),
             token_listen=None if self.token_address is None else str(self.token_address),
+            mesos_listen=None if self.mesos_address is None else str(self.mesos_address),
             tls=self._tls is not None,
             store=str(self._config.store),
         )
 
     def _http_url(self, known_at: Address) -> str:
-        """Return the URL of the HTTP server; with the advertised host if it listens on all."""
-        address = self.http_address
-        if address.host in ("0.0.0.0", "::"):  # noqa: S104
-            address = Address(known_at.host, address.port)
+        """Return the URL of the HTTP server."""
+        address = _reachable(self.http_address, known_at)
         return f"{'http' if self._tls is None else 'https'}://{address}"
 
     def _candidate(self, known_at: Address, version: str, started_ms: int) -> Candidate:
@@ -186,6 +189,7 @@ class MasterDaemon:
             latest.epoch,
             latest.began_ms,
             problem_text(self._renewals),
+            "" if self.mesos_address is None else str(_reachable(self.mesos_address, known_at)),
         )
 
     def _make_http(
@@ -210,6 +214,36 @@ class MasterDaemon:
             tls=None if self._tls is None else self._tls.latest,
             guards={**self._http_guards(security), **api.guards},
             outer=(api.outer,),
+        )
+
+    async def _listen_for_mesos(self, security: Security, roster: Roster) -> None:
+        """Listen for frameworks of Mesos, if that is asked for; raises as `start`."""
+        listen = self._config.mesos_listen
+        if listen is None:
+            return
+        make = partial(self._make_mesos, security, roster)
+        self._mesos = LateHttpServer(make, "croupier.master.mesos.gateway")
+        self.mesos_address = Address(listen.host, await self._mesos.start(listen))
+
+    def _make_mesos(self, security: Security, roster: Roster) -> HttpServer:
+        """Return the server for frameworks of Mesos, which does not listen yet."""
+        from croupier.master.mesos.gateway import LIMITS, Gateway
+        from croupier.process.http.server import HttpServer
+
+        assert self.mesos_address is not None
+        known_at = self.leadership.address
+        own = _reachable(self.mesos_address, known_at)
+        gateway = Gateway(self.leadership, security.checks, own, roster.leader_mesos)
+        return HttpServer(
+            CollectorRegistry(),
+            self._clock,
+            self.leadership.unready_reason,
+            gateway.routes(),
+            names=(own.host, known_at.host, self.mesos_address.host, *self._config.http_names),
+            limits=LIMITS,
+            tls=None if self._tls is None else self._tls.latest,
+            guards={},
+            outer=(gateway.outer,),
         )
 
     def _http_guards(self, security: Security) -> dict[Requirement, Guard]:
@@ -316,14 +350,22 @@ class MasterDaemon:
             await self._server.stop(grace=1.0)
         if self._files is not None:
             await self._files.close()
-        if self._http is not None:
-            await self._http.stop()
+        for http in (self._http, self._mesos):
+            if http is not None:
+                await http.stop()
         if self._ha_backend is not None:
             await self._ha_backend.close()
         if self._security is not None:
             await asyncio.to_thread(self._security.close)
         if self._metrics.tracing is not None:
             await asyncio.to_thread(self._metrics.tracing.queue.close, END_S)
+
+
+def _reachable(address: Address, known_at: Address) -> Address:
+    """Return an address of this master for others: the advertised host if it listens on all."""
+    if address.host in ("0.0.0.0", "::"):  # noqa: S104
+        return Address(known_at.host, address.port)
+    return address
 
 
 async def run_master(

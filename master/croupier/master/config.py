@@ -101,6 +101,10 @@ class MasterConfig:
     """Further names, separated by commas, accepted in the Host header of HTTP requests. The
     hostname and addresses of this machine are always accepted."""
 
+    mesos_listen: Annotated[Address | None, read_by(Address.parse)] = None
+    """Address for frameworks of Apache Mesos (its v1 HTTP API), such as 0.0.0.0:5050. Default: none
+    are served."""
+
     store: Annotated[StoreChoice, read_by(StoreChoice.parse)] = field(
         default_factory=lambda: StoreChoice(Path("croupier-master.db"))
     )
@@ -294,7 +298,8 @@ class MasterConfig:
             raise InvalidRequest(
                 "--token-listen is for a master with --tls-ca; without it --listen takes tokens"
             )
-        exposed = [each for each in (self.listen, self.http) if not each.is_loopback]
+        listeners = [each for each in (self.listen, self.http, self.mesos_listen) if each]
+        exposed = [each for each in listeners if not each.is_loopback]
         if self.auth and exposed and not is_encrypted:
             raise InvalidRequest(
                 f"--auth without TLS is for loopback addresses: tokens would cross the network to"
@@ -302,7 +307,7 @@ class MasterConfig:
             )
         if self.insecure:
             return
-        for address in (self.listen, self.http, self.token_listen or self.listen):
+        for address in (*listeners, self.token_listen or self.listen):
             check_exposed(address, is_encrypted=is_encrypted, is_authenticated=self.requires_auth)
 
     def _check_access(self) -> None:

@@ -75,6 +75,9 @@ class Session(ABC, Generic[MessageT]):
         self.is_accepted |= isinstance(message, Registered | Subscribed)
         if self.audit is not None:
             self.audit.sent(cast("ToFramework | ToAgent", message))
+        return self._queue(message)
+
+    def _queue(self, message: MessageT) -> bool:
         return self.outbox.put(_encoded(self._encode(message)))
 
     @abstractmethod
@@ -91,8 +94,11 @@ class Session(ABC, Generic[MessageT]):
             self.error = error
             if self.audit is not None:
                 self.audit.ended(error)
-            last = _encoded(self._wire(error=error_to_wire(error))) if error else None
-            self.outbox.close(last)
+            self.outbox.close(self._last(error) if error else None)
+
+    def _last(self, error: CroupierError) -> Encoded | None:
+        """Return the message that ends the stream with an error; None if there is none for it."""
+        return _encoded(self._wire(error=error_to_wire(error)))
 
 
 class FrameworkSession(Session[ToFramework]):

@@ -40,7 +40,7 @@ PEERS_PER_S: Final = 2000
 MOST_RECONNECT_S: Final = 10.0
 
 _log = get_logger("croupier.master")
-SessionT = TypeVar("SessionT", FrameworkSession, AgentSession)
+SessionT = TypeVar("SessionT", bound=FrameworkSession | AgentSession)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,19 +118,20 @@ class Sessions:
         Raises:
             Unavailable: if too many are open.
         """
-        return self._open(FrameworkSession, caller, is_private)
+        return self.open_session(FrameworkSession, caller, is_private=is_private)
 
     def open_agent(
         self, caller: Caller = UNKNOWN_CALLER, *, is_private: bool = True
     ) -> AgentSession:
         """Open a session for an agent. Raises as `open_framework`."""
-        session = self._open(AgentSession, caller, is_private)
+        session = self.open_session(AgentSession, caller, is_private=is_private)
         session.links, session.proofs = self._links, self.proofs
         # Few peers may all come back at once.
         session.reconnect_s = min(max(len(self._sessions) / PEERS_PER_S, 1.0), MOST_RECONNECT_S)
         return session
 
-    def _open(self, kind: type[SessionT], caller: Caller, is_private: bool) -> SessionT:
+    def open_session(self, kind: type[SessionT], caller: Caller, *, is_private: bool) -> SessionT:
+        """Open a session of a kind of framework or agent. Raises as `open_framework`."""
         try:
             self._check_room(caller)
         except Unavailable as error:

@@ -26,6 +26,8 @@ _TEXT = re.compile(r"[A-Za-z0-9._+~-]{0,100}")
 _PROBLEM = re.compile(rf"[ -~]{{0,{MOST_PROBLEM}}}")
 _HTTP = re.compile(r"https?://([A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}")
 
+_MESOS = re.compile(_HTTP.pattern.partition("//")[2])
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -39,6 +41,7 @@ class Candidate:
         epoch: of its latest term; 0 for none.
         term_since_ms: when its latest term began; 0 for none.
         problem: what an operator should mend at this master; empty if nothing is known.
+        mesos: HOST:PORT of its gateway for frameworks of Mesos; empty if it has none.
     """
 
     address: str
@@ -49,6 +52,7 @@ class Candidate:
     epoch: int = 0
     term_since_ms: int = 0
     problem: str = ""
+    mesos: str = ""
 
     def encode(self) -> bytes:
         """Return the value for etcd."""
@@ -75,6 +79,7 @@ def read_candidate(address: str, value: bytes) -> Candidate | None:
             _number(found, "epoch"),
             _number(found, "term_since_ms"),
             _matching(found, "problem", _PROBLEM),
+            _matching(found, "mesos", _MESOS),
         )
     except (InvalidRequest, ValueError, RecursionError):
         return None
@@ -145,6 +150,11 @@ class Roster:
     def page_of(self, address: str) -> str:
         """Return the URL of the page of the master at HOST:PORT; empty if unknown."""
         return next((each.http for each in self._known_others() if each.address == address), "")
+
+    def leader_mesos(self) -> str:
+        """Return HOST:PORT of the leader's gateway for frameworks of Mesos; empty if unknown."""
+        leader = self._leadership.leader
+        return next((each.mesos for each in self._others() if each.address == leader), "")
 
     def other_pages(self) -> list[str]:
         """Return the URLs of the pages of the other masters."""

@@ -35,7 +35,23 @@ async def serve_stream(
     inbox: Inbox[Event],
     first_call_s: float,
 ) -> None:
-    """Serve a session until its stream ends or the core closes it.
+    """Serve a session of gRPC as `run_stream`, and end its stream with the status of its error."""
+    await run_stream(session, requests, handle, write, inbox, first_call_s)
+    if session.error is not None:
+        await context.abort(
+            STATUS.get(type(session.error), grpc.StatusCode.ABORTED), str(session.error)
+        )
+
+
+async def run_stream(
+    session: Session[Any],
+    requests: AsyncIterator[RequestT],
+    handle: Callable[[RequestT], Awaitable[None]],
+    write: Callable[[list[Encoded]], Awaitable[None]],
+    inbox: Inbox[Event],
+    first_call_s: float,
+) -> None:
+    """Run a session until its stream ends or the core closes it.
 
     A CroupierError from `handle` ends the session with that error. A session without SUBSCRIBE or
     REGISTER after `first_call_s` is ended too.
@@ -55,10 +71,6 @@ async def serve_stream(
         await asyncio.wait([reader])
     if not reader.cancelled() and (failure := reader.exception()) is not None:
         raise failure
-    if session.error is not None:
-        await context.abort(
-            STATUS.get(type(session.error), grpc.StatusCode.ABORTED), str(session.error)
-        )
 
 
 async def refuse(context: Context, response: object, refusal: CroupierError) -> NoReturn:

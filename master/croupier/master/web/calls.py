@@ -23,7 +23,7 @@ from croupier.master.services.checks import Checks, status_of
 from croupier.master.services.stream import Context
 from croupier.model.access import Permissions
 from croupier.model.errors import CroupierError, PermissionDenied
-from croupier.process.http.credentials import credential_of
+from croupier.process.http.credentials import HttpCredential, credential_of
 from croupier.v1 import access_pb2, operator_pb2
 
 _PACKAGE: Final = "/croupier.v1."
@@ -114,7 +114,12 @@ class Calls:
 CALLS: Final = ContextVar[Calls]("croupier_http_calls")
 
 
-async def begin_calls(request: web.Request, checks: Checks, handlers: Handlers) -> None:
+async def begin_calls(
+    request: web.Request,
+    checks: Checks,
+    handlers: Handlers,
+    credential: Callable[[web.Request], HttpCredential] = credential_of,
+) -> None:
     """Authenticate the caller of a request, and check its rate, as the gate of gRPC does.
 
     The task of the request has its calls in `CALLS` from then on.
@@ -126,7 +131,7 @@ async def begin_calls(request: web.Request, checks: Checks, handlers: Handlers) 
     call = Call(f"HTTP{'' if resource is None else resource.canonical}")
     host = request.remote or ""
     try:
-        await checks.authenticate(call, host, lambda: Presented.by_http(credential_of(request)))
+        await checks.authenticate(call, host, lambda: Presented.by_http(credential(request)))
         usage = await checks.admit(call)
         if call.caller.kind is CredentialKind.JOIN:
             raise PermissionDenied("a join token is for joining only")

@@ -197,6 +197,7 @@ class Connection(asyncio.Protocol):
     ) -> None:
         self._inner, self._limits, self._on_lost = inner, limits, on_lost
         self._transport: asyncio.Transport | None = None
+        self._on_end: Callable[[], None] | None = None
         self._is_handled = self._has_served = self._has_begun = self._is_stopped = False
         self._rounds = self._received = 0
         # Rounds in which the peer has left something unread, and what it had read before them.
@@ -206,6 +207,12 @@ class Connection(asyncio.Protocol):
     def is_made(self) -> bool:
         """Whether it has a transport, which reports its end."""
         return self._transport is not None
+
+    def notify_end(self, on_end: Callable[[], None]) -> None:
+        """Call `on_end` when the connection ends: a handler that waits does not notice it."""
+        self._on_end = on_end
+        if self._transport is None:
+            on_end()
 
     def begin_request(self) -> None:
         """Record that a whole request has arrived and is being answered."""
@@ -276,6 +283,8 @@ class Connection(asyncio.Protocol):
             self._inner.connection_lost(exc)
         self._transport = None
         self._on_lost(self)
+        if self._on_end is not None:
+            self._on_end()
 
     def data_received(self, data: bytes) -> None:
         """Pass on bytes of a request."""

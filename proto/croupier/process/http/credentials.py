@@ -86,8 +86,10 @@ def bearer_of(request: web.Request) -> str | None:
     return value[len(BEARER) :].strip()
 
 
-def credential_of(request: web.Request) -> HttpCredential:
-    """Return the credential of a request.
+def credential_of(
+    request: web.Request, token_of: Callable[[web.Request], str | None] = bearer_of
+) -> HttpCredential:
+    """Return the credential of a request; `token_of` returns the token in it.
 
     An expired certificate does not count. A connection, or a session that it resumes, may be older
     than the end of the certificate.
@@ -95,7 +97,7 @@ def credential_of(request: web.Request) -> HttpCredential:
     Raises:
         Unauthenticated: if the header Authorization is malformed.
     """
-    host, token = request.remote or "", bearer_of(request)
+    host, token = request.remote or "", token_of(request)
     tls = None if request.transport is None else request.transport.get_extra_info("ssl_object")
     certificate: dict[str, Any] | None = None if tls is None else tls.getpeercert()
     if tls is None or not certificate:

@@ -1,0 +1,116 @@
+"""Resources and attributes, to and from the JSON of Mesos."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from croupier.mesos.fields import Json, entries, entry, integer, milli, number, text, texts, unmilli
+from croupier.model.attributes import Attributes
+from croupier.model.errors import InvalidRequest
+from croupier.model.ranges import MAX_RANGES, Ranges
+from croupier.model.resources import FIRST, MAX_ITEMS, MAX_NAMES, Resources, in_order
+from croupier.v1 import resources_pb2 as pb
+from croupier.wire.resources import check_count
+
+# Entries of one list of resources; the entries of one name are added up.
+MAX_ENTRIES: Final = 4 * MAX_NAMES
+_REFUSED: Final = {
+    "revocable": "revocable resources are not supported",
+    "shared": "shared resources are not supported",
+    "provider_id": "resource providers are not supported",
+}
+
+
+def resources_to_json(amount: Resources, more: Mapping[str, Any]) -> list[Json]:
+    """Return the resources of an offer or a task; each entry has the fields `more`."""
+    found = [_scalar(name, amount.scalars[name]) for name in in_order(amount.scalars)]
+    found += [_ranges(name, ranges) for name, ranges in amount.ranges.items()]
+    found += [
+        {"name": name, "type": "SET", "set": {"item": sorted(items)}}
+        for name, items in amount.sets.items()
+    ]
+    for each in found:
+        each.update(more)
+    return found
+
+
+def resources_from_json(listed: list[Json]) -> pb.Resources:
+    """Return the sum of a list of resources, whatever roles they are of.
+
+    Raises:
+        InvalidRequest: if an entry is malformed, or asks for what is not supported.
+    """
+    check_count(len(listed), MAX_ENTRIES, "resources")
+    scalars: dict[str, int] = {}
+    ranges: dict[str, list[pb.Range]] = {}
+    sets: dict[str, list[str]] = {}
+    for each in listed:
+        name = text(each, "name")
+        _check_supported(name, each)
+        match text(each, "type"):
+            case "SCALAR":
+                amount = milli(number(entry(each, "scalar"), "value"))
+                if amount < 0:
+                    raise InvalidRequest(f"resource {name[:80]!r} is negative")
+                scalars[name] = scalars.get(name, 0) + amount
+            case "RANGES":
+                ranges.setdefault(name, []).extend(_read_ranges(name, entry(each, "ranges")))
+            case "SET":
+                found = texts(entry(each, "set"), "item")
+                check_count(len(found), MAX_ITEMS, f"items of {name[:80]}")
+                sets.setdefault(name, []).extend(found)
+            case other:
+                raise InvalidRequest(
+                    f"resource {name[:80]!r} is of the unknown type {other[:80]!r}"
+                )
+    return pb.Resources(
+        **{f"{name}_milli": scalars[name] for name in FIRST if name in scalars},
+        scalars=[
+            pb.NamedScalar(name=name, milli=amount)
+            for name, amount in scalars.items()
+            if name not in FIRST
+        ],
+        ranges=[pb.NamedRanges(name=name, ranges=each) for name, each in ranges.items()],
+        sets=[pb.NamedSet(name=name, items=each) for name, each in sets.items()],
+    )
+
+
+def attributes_to_json(attributes: Attributes) -> list[Json]:
+    """Return the attributes of an agent."""
+    found: list[Json] = []
+    for name, value in attributes.items():
+        if isinstance(value, str):
+            found.append({"name": name, "type": "TEXT", "text": {"value": value}})
+        elif isinstance(value, int):
+            found.append(_scalar(name, value))
+        else:
+            found.append(_ranges(name, value))
+    return found
+
+
+def _check_supported(name: str, each: Json) -> None:
+    for field, why in _REFUSED.items():
+        if each.get(field) is not None:
+            raise InvalidRequest(f"resource {name[:80]!r}: {why}")
+    if entry(each, "disk").get("persistence") is not None:
+        raise InvalidRequest(f"resource {name[:80]!r}: persistent volumes are not supported")
+
+
+def _scalar(name: str, thousandths: int) -> Json:
+    return {"name": name, "type": "SCALAR", "scalar": {"value": unmilli(thousandths)}}
+
+
+def _ranges(name: str, ranges: Ranges) -> Json:
+    listed = [{"begin": begin, "end": end} for begin, end in ranges]
+    return {"name": name, "type": "RANGES", "ranges": {"range": listed}}
+
+
+def _read_ranges(name: str, of: Json) -> Iterable[pb.Range]:
+    listed = entries(of, "range")
+    check_count(len(listed), MAX_RANGES, f"ranges of {name[:80]}")
+    for each in listed:
+        begin, end = integer(each, "begin", -1), integer(each, "end", -1)
+        if not 0 <= begin <= end < 2**63:
+            raise InvalidRequest(f"resource {name[:80]!r}: a range begins at most at its end")
+        yield pb.Range(begin=begin, end=end)

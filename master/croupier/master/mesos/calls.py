@@ -1,0 +1,207 @@
+"""Calls of Mesos' schedulers, as calls of Croupier's frameworks.
+
+A call is a message of `framework.proto` with the same meaning, so it is checked and decided as the
+calls of the SDK are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from croupier.master.mesos.events import sequence_in
+from croupier.master.mesos.tasks import kill_policy_from_json, task_from_json
+from croupier.mesos.fields import Json, entries, entry, id_of, ids_of, number, text, texts
+from croupier.model.errors import InvalidRequest
+from croupier.model.ids import DEFAULT_ROLE
+from croupier.model.limits import MAX_TASKS_PER_ACCEPT, MAX_WAIT_S
+from croupier.process.time_slice import TimeSlice
+from croupier.v1 import framework_pb2 as pb
+from croupier.wire.resources import check_count
+
+# The lease of offers that gateway frameworks ask for: the longest that the master grants.
+LEASE_MS: Final = 3_600_000
+# A framework without a name gets this one.
+UNNAMED: Final = "unnamed"
+
+
+@dataclass(slots=True)
+class Translated:
+    """A call on its way to the core.
+
+    Attributes:
+        wire: the message; None if there is nothing to decide.
+        agents: the agents on which the tasks of an ACCEPT were to run, by the tasks' ids.
+        refused: tasks of an ACCEPT that have no form in Croupier, and why.
+        reconciled: the task of a KILL; its status is the answer if it is unknown.
+    """
+
+    wire: pb.Call | None = None
+    agents: dict[str, str] = field(default_factory=dict)
+    refused: list[tuple[str, str]] = field(default_factory=list)
+    reconciled: str = ""
+
+
+def subscribe_from_json(of: Json, client_id: str) -> pb.Subscribe:
+    """Return the message for a SUBSCRIBE."""
+    subscribe = entry(of, "subscribe")
+    info = entry(subscribe, "framework_info")
+    framework = pb.FrameworkInfo(
+        framework_id=id_of(of, "framework_id") or id_of(info, "id"),
+        name=text(info, "name") or UNNAMED,
+        roles=texts(info, "roles") or [text(info, "role") or DEFAULT_ROLE],
+        failover_timeout_ms=_wait_ms(number(info, "failover_timeout")),
+        hostname=text(info, "hostname"),
+        webui_url=text(info, "webui_url"),
+    )
+    return pb.Subscribe(
+        framework=framework,
+        client_id=client_id,
+        offer_lease_ms=LEASE_MS,
+        suppressed_roles=texts(subscribe, "suppressed_roles"),
+        takes_reconciled=True,
+    )
+
+
+def capabilities_of(of: Json) -> frozenset[str]:
+    """Return the capabilities that a SUBSCRIBE names."""
+    info = entry(entry(of, "subscribe"), "framework_info")
+    return frozenset(text(each, "type") for each in entries(info, "capabilities"))
+
+
+async def translate(of: Json) -> Translated:
+    """Return a call other than SUBSCRIBE; its tasks are converted in slices.
+
+    Raises:
+        InvalidRequest: if it is malformed.
+    """
+    kind = text(of, "type")
+    return await _TRANSLATORS[kind](entry(of, kind.lower()))
+
+
+def check_form(of: Json) -> None:
+    """Check that a call has a known type, and the field of that type.
+
+    Raises:
+        InvalidRequest: if it has not.
+    """
+    kind = text(of, "type")
+    if kind not in _TRANSLATORS:
+        raise InvalidRequest(f"Failed to validate scheduler::Call: unknown type {kind[:80]!r}")
+    if kind not in _WITHOUT_FIELD and not isinstance(of.get(kind.lower()), dict):
+        raise InvalidRequest(
+            f"Failed to validate scheduler::Call: Expecting '{kind.lower()}' to be present"
+        )
+
+
+async def _accept(of: Json) -> Translated:
+    call = Translated(pb.Call())
+    assert call.wire is not None
+    accept = call.wire.accept
+    accept.offer_ids.extend(ids_of(of, "offer_ids"))
+    _read_filters(accept.filters, of)
+    held = TimeSlice()
+    for operation in entries(of, "operations"):
+        kind = text(operation, "type")
+        if kind == "LAUNCH":
+            listed, refusal = entries(entry(operation, "launch"), "task_infos"), ""
+        else:
+            group = entry(entry(operation, "launch_group"), "task_group")
+            listed, refusal = entries(group, "tasks"), f"the operation {kind[:80]} is not supported"
+        check_count(len(call.agents) + len(listed), MAX_TASKS_PER_ACCEPT, "tasks in one ACCEPT")
+        for each in listed:
+            if held.is_over:
+                await held.give_way()
+            task_id = id_of(each, "task_id")
+            call.agents[task_id] = id_of(each, "agent_id")
+            try:
+                if refusal:
+                    raise InvalidRequest(refusal)
+                task = task_from_json(each)
+            except InvalidRequest as error:
+                call.refused.append((task_id, str(error)))
+            else:
+                _operation(accept).launch.tasks.append(task)
+    return call
+
+
+def _operation(accept: pb.Accept) -> pb.Operation:
+    return accept.operations[0] if accept.operations else accept.operations.add()
+
+
+async def _decline(of: Json) -> Translated:
+    decline = pb.Decline(offer_ids=ids_of(of, "offer_ids"))
+    _read_filters(decline.filters, of)
+    return Translated(pb.Call(decline=decline))
+
+
+async def _suppress(of: Json) -> Translated:
+    return Translated(pb.Call(suppress=pb.Suppress(roles=texts(of, "roles"))))
+
+
+async def _revive(of: Json) -> Translated:
+    return Translated(pb.Call(revive=pb.Revive(roles=texts(of, "roles"))))
+
+
+async def _kill(of: Json) -> Translated:
+    task_id = id_of(of, "task_id")
+    policy = kill_policy_from_json(entry(of, "kill_policy"))
+    return Translated(
+        pb.Call(kill=pb.Kill(task_id=task_id, kill_policy=policy)), reconciled=task_id
+    )
+
+
+async def _acknowledge(of: Json) -> Translated:
+    update = pb.Acknowledge.Update(
+        agent_id=id_of(of, "agent_id"), task_id=id_of(of, "task_id"), sequence=sequence_in(of)
+    )
+    return Translated(pb.Call(acknowledge=pb.Acknowledge(updates=[update])))
+
+
+async def _reconcile(of: Json) -> Translated:
+    task_ids = [id_of(each, "task_id") for each in entries(of, "tasks")]
+    return Translated(pb.Call(reconcile=pb.Reconcile(task_ids=task_ids)))
+
+
+async def _teardown(_: Json) -> Translated:
+    return Translated(pb.Call(teardown=pb.Teardown()))
+
+
+async def _ignore(_: Json) -> Translated:
+    return Translated()
+
+
+# Mesos, too, ignores REQUEST, and executors and operations that it does not know.
+_TRANSLATORS: Final[Mapping[str, Callable[[Json], Awaitable[Translated]]]] = {
+    "ACCEPT": _accept,
+    "DECLINE": _decline,
+    "SUPPRESS": _suppress,
+    "REVIVE": _revive,
+    "KILL": _kill,
+    "ACKNOWLEDGE": _acknowledge,
+    "RECONCILE": _reconcile,
+    "TEARDOWN": _teardown,
+    "REQUEST": _ignore,
+    "SHUTDOWN": _ignore,
+    "MESSAGE": _ignore,
+    "ACCEPT_INVERSE_OFFERS": _ignore,
+    "DECLINE_INVERSE_OFFERS": _ignore,
+    "ACKNOWLEDGE_OPERATION_STATUS": _ignore,
+    "RECONCILE_OPERATIONS": _ignore,
+}
+# Clients leave out the fields of these, or put their contents elsewhere.
+_WITHOUT_FIELD: Final = frozenset({"TEARDOWN", "SUPPRESS", "REVIVE", "REQUEST", "RECONCILE"})
+
+
+def _read_filters(filters: pb.Filters, of: Json) -> None:
+    """Read the filter of refused resources; without one, or below 0, it is the default."""
+    refuse_s = number(entry(of, "filters"), "refuse_seconds", -1.0)
+    if refuse_s >= 0:
+        filters.refuse_ms = _wait_ms(refuse_s)
+
+
+def _wait_ms(seconds: float) -> int:
+    """Return a duration in milliseconds, at most a year."""
+    return math.ceil(min(max(seconds, 0.0), MAX_WAIT_S) * 1000)

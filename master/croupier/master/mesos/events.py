@@ -1,0 +1,202 @@
+"""Messages of the core to a framework, as events of Mesos."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+from typing import Any, Final
+
+from croupier.master.core.messages import (
+    AgentDescription,
+    AgentFailed,
+    Offered,
+    Placed,
+    Rescinded,
+    Subscribed,
+    ToFramework,
+    Updated,
+)
+from croupier.master.mesos.amounts import attributes_to_json, resources_to_json
+from croupier.mesos.fields import Json, data_of, made_data, made_id
+from croupier.model.errors import InvalidRequest
+from croupier.model.ids import AgentId
+from croupier.model.task import Reason, Source, TaskState, TaskStatus
+from croupier.net.address import Address
+
+# The version of Mesos whose API this is. Clients read it as numbers.
+VERSION: Final = "1.11.0"
+HEARTBEAT: Final[Json] = {"type": "HEARTBEAT"}
+
+PARTITION_AWARE: Final = "PARTITION_AWARE"
+KILLING_STATE: Final = "TASK_KILLING_STATE"
+MULTI_ROLE: Final = "MULTI_ROLE"
+
+_UUID: Final = struct.Struct(">QQ")
+_NEW_STATES: Final = frozenset(
+    {
+        TaskState.DROPPED,
+        TaskState.UNREACHABLE,
+        TaskState.GONE,
+        TaskState.GONE_BY_OPERATOR,
+        TaskState.UNKNOWN,
+    }
+)
+# Reasons without an entry have their own name, and those with an empty one are not sent: Mesos has
+# no reason for them.
+_REASONS: Final = {
+    Reason.NONE: "",
+    Reason.AGENT_STOPPED: "AGENT_REMOVED",
+    Reason.KILLED_BY_FRAMEWORK: "",
+    Reason.KILLED_BY_OPERATOR: "",
+    Reason.PREEMPTED: "CONTAINER_PREEMPTED",
+    Reason.AGENT_REBOOTED: "AGENT_RESTARTED",
+    Reason.GONE_BY_OPERATOR: "AGENT_REMOVED_BY_OPERATOR",
+    Reason.MEMORY_LIMIT: "CONTAINER_LIMITATION_MEMORY",
+    Reason.DISK_LIMIT: "CONTAINER_LIMITATION_DISK",
+    Reason.TIMED_OUT: "MAX_COMPLETION_TIME_REACHED",
+}
+
+
+class Events:
+    """Makes the events of one framework.
+
+    Attributes:
+        capabilities: those that the framework has named.
+    """
+
+    def __init__(self, capabilities: frozenset[str], master: Json) -> None:
+        """`master` describes the master."""
+        self.capabilities, self._master = capabilities, master
+        # What offers of each agent have in common, with the description that it is made of.
+        self._agents: dict[AgentId, tuple[AgentDescription, Json]] = {}
+
+    def of(self, message: ToFramework) -> Iterator[Json]:
+        """Yield the events for a message that is no verdict; none for what Mesos does not have."""
+        match message:
+            case Offered():
+                offers = [self._offer(message)]
+                yield {"type": "OFFERS", "offers": {"offers": offers}}
+            case Updated(statuses) | Placed(_, statuses):
+                for status in statuses:
+                    if not _is_undecided(status):
+                        yield self.update(status)
+            case Rescinded(offer_id, _):
+                yield {"type": "RESCIND", "rescind": {"offer_id": made_id(offer_id)}}
+            case AgentFailed(agent_id, _, _):
+                yield {"type": "FAILURE", "failure": {"agent_id": made_id(agent_id)}}
+            case Subscribed(framework_id, heartbeat_s, _):
+                yield {
+                    "type": "SUBSCRIBED",
+                    "subscribed": {
+                        "framework_id": made_id(framework_id),
+                        "heartbeat_interval_seconds": heartbeat_s,
+                        "master_info": self._master,
+                    },
+                }
+                yield HEARTBEAT
+
+    def update(self, status: TaskStatus) -> Json:
+        """Return the event for a status."""
+        return {"type": "UPDATE", "update": {"status": self.status(status)}}
+
+    def status(self, status: TaskStatus) -> Json:
+        """Return a status; one that must be acknowledged has an uuid."""
+        found: Json = {
+            "task_id": made_id(status.task_id),
+            "state": self.state_name(status.state),
+            "source": f"SOURCE_{(status.source or Source.MASTER).name}",
+        }
+        if status.agent_id:
+            found["agent_id"] = made_id(status.agent_id)
+        if reason := reason_name(Reason.RECONCILIATION if status.is_reconciled else status.reason):
+            found["reason"] = reason
+        if status.message:
+            found["message"] = status.message
+        if status.time_ms:
+            found["timestamp"] = status.time_ms / 1000
+        if status.sequence:
+            found["uuid"] = made_uuid(status)
+        return found
+
+    def state_name(self, state: TaskState) -> str:
+        """Return the name of a state that the framework knows."""
+        if state in _NEW_STATES and PARTITION_AWARE not in self.capabilities:
+            state = TaskState.LOST
+        elif state is TaskState.KILLING and KILLING_STATE not in self.capabilities:
+            state = TaskState.RUNNING
+        elif state is TaskState.QUEUED:
+            state = TaskState.STAGING
+        return f"TASK_{state.name}"
+
+    def _offer(self, offered: Offered) -> Json:
+        agent, offer = offered.agent, offered
+        known = self._agents.get(agent.agent_id)
+        if known is None or known[0] is not agent:
+            known = self._agents[agent.agent_id] = (agent, agent_fields(agent))
+        more: Mapping[str, Any] = {"role": "*"}
+        if MULTI_ROLE in self.capabilities:
+            more = {"role": "*", "allocation_info": {"role": offer.role}}
+        found = {
+            "id": made_id(offer.offer_id),
+            **known[1],
+            "resources": resources_to_json(offer.resources, more),
+        }
+        if MULTI_ROLE in self.capabilities:
+            found["allocation_info"] = {"role": offer.role}
+        return found
+
+
+def error_event(message: str) -> Json:
+    """Return the event that ends a stream."""
+    return {"type": "ERROR", "error": {"message": message}}
+
+
+def agent_fields(agent: AgentDescription) -> Json:
+    """Return what every offer of an agent says of it."""
+    found: Json = {
+        "agent_id": made_id(agent.agent_id),
+        "hostname": agent.hostname,
+    }
+    if attributes := attributes_to_json(agent.attributes):
+        found["attributes"] = attributes
+    scheme, _, place = agent.http_address.rpartition("://")
+    if place:
+        address = Address.parse(place)
+        found["url"] = {
+            "scheme": scheme or "http",
+            "address": {"hostname": agent.hostname, "ip": address.host, "port": address.port},
+            "path": "/slave(1)",
+        }
+    return found
+
+
+def reason_name(reason: Reason) -> str:
+    """Return the name of a reason; empty if Mesos has none for it."""
+    name = _REASONS.get(reason, reason.name)
+    return f"REASON_{name}" if name else ""
+
+
+def made_uuid(status: TaskStatus) -> str:
+    """Return the uuid of an update, which holds its sequence number."""
+    named = f"{status.framework_id}\0{status.task_id}\0{status.agent_id}".encode()
+    digest = int.from_bytes(blake2b(named, digest_size=8).digest())
+    return made_data(_UUID.pack(digest, status.sequence))
+
+
+def sequence_in(of: Json) -> int:
+    """Return the sequence number in the uuid of an acknowledgement.
+
+    Raises:
+        InvalidRequest: if it is no uuid.
+    """
+    data = data_of(of, "uuid")
+    if len(data) != _UUID.size:
+        raise InvalidRequest("uuid does not have 16 bytes")
+    _, sequence = _UUID.unpack(data)
+    return int(sequence)
+
+
+def _is_undecided(status: TaskStatus) -> bool:
+    """Return whether the master waits for the task's agent; Mesos gives no answer then."""
+    return status.state is TaskState.UNKNOWN and bool(status.agent_id)

@@ -1,0 +1,116 @@
+"""The routes of the gateway, and what they have in common.
+
+A follower sends every request to the leader. A refusal for now is held for a moment: some clients
+try again at once, hundreds of times a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from aiohttp import web
+
+from croupier.master.leadership.leadership import Leadership
+from croupier.master.mesos.events import VERSION
+from croupier.master.mesos.scheduler import PATH, SchedulerApi
+from croupier.master.mesos.streams import HOLD_S
+from croupier.master.services.checks import Checks
+from croupier.mesos.fields import Json
+from croupier.model.errors import (
+    CroupierError,
+    InvalidRequest,
+    PermissionDenied,
+    TooSlow,
+    Unauthenticated,
+    Unavailable,
+    shortened,
+)
+from croupier.net.address import Address
+from croupier.net.transport import MAX_MESSAGE_BYTES
+from croupier.process.http.connections import HttpLimits
+from croupier.process.http.routes import Handler, Requirement, Route
+
+_STATUS: Final = (
+    (InvalidRequest, 400),
+    (Unauthenticated, 401),
+    (PermissionDenied, 403),
+    (TooSlow, 408),
+    (Unavailable, 503),
+)
+# A whole call, and its head.
+LIMITS: Final = HttpLimits(most_received=MAX_MESSAGE_BYTES + 64 * 1024)
+# What each master answers itself, so that a client can look whether it is one.
+_OWN: Final = frozenset({"/version", "/master/version", "/health", "/master/health"})
+
+
+class Gateway:
+    """The HTTP API of Mesos at one master."""
+
+    def __init__(
+        self,
+        leadership: Leadership,
+        checks: Checks,
+        own: Address,
+        leader: Callable[[], str],
+    ) -> None:
+        """Serve at `own`; `leader` returns the address of the leader's gateway, if any."""
+        self._leadership, self._own, self._leader = leadership, own, leader
+        self._scheduler = SchedulerApi(leadership, checks, self._master_info)
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return all routes."""
+        public = Requirement.PUBLIC
+        return (
+            # Its handler authenticates the caller: the credential may be in the body.
+            Route(PATH, self._scheduler.post, public, "POST"),
+            *(Route(path, self._get_version, public) for path in ("/version", "/master/version")),
+            *(Route(path, self._get_health, public) for path in ("/health", "/master/health")),
+            *(
+                Route(path, self._get_redirect, public)
+                for path in ("/redirect", "/master/redirect")
+            ),
+        )
+
+    @web.middleware
+    async def outer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Redirect requests to the leader, and answer errors."""
+        try:
+            if not self._leadership.is_leader and request.path not in _OWN:
+                return await self._elsewhere(request)
+            return await handler(request)
+        except CroupierError as error:
+            status = next((each for kind, each in _STATUS if isinstance(error, kind)), 400)
+            if status == 503:
+                await asyncio.sleep(HOLD_S)
+            headers = {"WWW-Authenticate": 'Basic realm="croupier"'} if status == 401 else {}
+            return web.Response(status=status, text=str(shortened(error)), headers=headers)
+
+    async def _elsewhere(self, request: web.Request) -> web.Response:
+        leader = self._leader()
+        if not leader:
+            known = self._leadership.leader
+            raise Unavailable(
+                f"{known} leads, and has no --mesos-listen" if known else "No leader elected"
+            )
+        return web.Response(status=307, headers={"Location": f"//{leader}{request.path_qs}"})
+
+    async def _get_version(self, _: web.Request) -> web.Response:
+        return web.json_response({"version": VERSION})
+
+    async def _get_health(self, _: web.Request) -> web.Response:
+        return web.Response()
+
+    async def _get_redirect(self, _: web.Request) -> web.Response:
+        return web.Response(status=307, headers={"Location": f"//{self._own}"})
+
+    def _master_info(self) -> Json:
+        return {
+            "id": self._leadership.latest.master_id,
+            "ip": 0,
+            "port": self._own.port,
+            "hostname": self._own.host,
+            "address": {"hostname": self._own.host, "ip": self._own.host, "port": self._own.port},
+            "version": VERSION,
+        }

@@ -1,0 +1,117 @@
+"""The session of a framework of Mesos: its outbox of records, and the answers to its calls.
+
+Mesos answers a call by events only. So a verdict becomes an update for each task that was refused,
+and everything else in it is dropped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from secrets import token_hex
+from typing import Final
+
+from croupier.master.core.messages import ToFramework
+from croupier.master.mesos.calls import Translated
+from croupier.master.mesos.events import HEARTBEAT, Events, error_event
+from croupier.master.session import FrameworkSession
+from croupier.mesos.fields import Json
+from croupier.mesos.recordio import encoded
+from croupier.model.errors import Conflict, CroupierError, NotFound, TooSlow, Unavailable
+from croupier.model.ids import AgentId, TaskId
+from croupier.model.task import Reason, TaskState, TaskStatus
+from croupier.model.verdict import Verdict
+from croupier.net.outbox import Encoded
+from croupier.v1 import framework_pb2 as pb
+
+BEAT: Final = Encoded(encoded(HEARTBEAT))
+# The states and reasons of tasks of a call that was refused as a whole, for example because an
+# offer has ended; else, and for a single task, the framework is at fault.
+_CALL_ERRORS: Final[tuple[tuple[type[CroupierError], TaskState, Reason], ...]] = (
+    (Conflict, TaskState.DROPPED, Reason.INVALID_OFFERS),
+    (NotFound, TaskState.DROPPED, Reason.INVALID_OFFERS),
+    (Unavailable, TaskState.DROPPED, Reason.AGENT_DISCONNECTED),
+)
+
+
+class MesosSession(FrameworkSession):
+    """A framework's stream of records.
+
+    Attributes:
+        stream_id: a secret that its calls carry.
+        verdicts_seen: the number of the last verdict.
+        has_body_credential: whether SUBSCRIBE itself held the credential, so that calls hold none.
+    """
+
+    has_body_credential = False
+    verdicts_seen = 0
+
+    def introduce(self, events: Events, call: Callable[[Translated], None]) -> None:
+        """Begin with what SUBSCRIBE says; `call` makes a call on behalf of the framework."""
+        self.stream_id = token_hex(16)
+        self._events, self._call = events, call
+        self._calls: dict[int, Translated] = {}
+        self._last_seq = 0
+
+    def number(self, call: Translated) -> int:
+        """Return the number of a call whose verdict is needed."""
+        self._last_seq += 1
+        self._calls[self._last_seq] = call
+        return self._last_seq
+
+    def refuse_tasks(self, call: Translated) -> None:
+        """Queue updates for the tasks of a call that have no form in Croupier."""
+        for task_id, why in call.refused:
+            event = self._ended(task_id, call, TaskState.ERROR, Reason.TASK_INVALID, why)
+            self.outbox.put(Encoded(encoded(event)))
+
+    def beat(self) -> None:
+        """Queue a heartbeat."""
+        self.outbox.put(BEAT)
+
+    def _queue(self, message: ToFramework) -> bool:
+        if isinstance(message, Verdict):
+            self.verdicts_seen = message.seq
+            found = self._on_verdict(message, self._calls.pop(message.seq, None))
+        else:
+            found = self._events.of(message)
+        return all(self.outbox.put(Encoded(encoded(each))) for each in found)
+
+    def _last(self, error: CroupierError) -> Encoded | None:
+        if isinstance(error, Unavailable | TooSlow):
+            # ERROR makes clients give up. At the mere end of its stream a client subscribes again.
+            return None
+        return Encoded(encoded(error_event(str(error))))
+
+    def _on_verdict(self, verdict: Verdict, call: Translated | None) -> Iterator[Json]:
+        if call is None:
+            return
+        if call.reconciled and isinstance(verdict.error, NotFound):
+            # Mesos answers a KILL of an unknown task as RECONCILE.
+            self._call(Translated(pb.Call(reconcile=pb.Reconcile(task_ids=[call.reconciled]))))
+        for task in verdict.tasks:
+            if task.error is not None:
+                state, reason = _refusal(task.error, is_whole=verdict.error is not None)
+                yield self._ended(task.task_id, call, state, reason, str(task.error))
+
+    def _ended(
+        self, task_id: str, call: Translated, state: TaskState, reason: Reason, why: str
+    ) -> Json:
+        """Return the update of a task that was not launched; it needs no acknowledgement."""
+        agent_id = AgentId(call.agents.get(task_id, ""))
+        now_ms = time.time_ns() // 1_000_000
+        ids = (self.framework_id, TaskId(task_id), agent_id)
+        status = TaskStatus(*ids, state, reason=reason, message=why, time_ms=now_ms)
+        return self._events.update(status)
+
+
+def _refusal(error: CroupierError, *, is_whole: bool) -> tuple[TaskState, Reason]:
+    """Return the state and the reason of a task that was refused.
+
+    `is_whole`: with the whole call.
+    """
+    if is_whole:
+        for kind, state, reason in _CALL_ERRORS:
+            if isinstance(error, kind):
+                return state, reason
+    return TaskState.ERROR, Reason.TASK_INVALID

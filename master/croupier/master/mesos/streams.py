@@ -1,0 +1,138 @@
+"""One stream of a scheduler: its calls go to the core in order, its events to the client.
+
+Rule: one task hands all calls of a stream to the core, so their numbers rise. Each record is one
+chunk of HTTP, and a heartbeat follows each burst: some clients deliver a record only when the next
+one begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from aiohttp import web
+
+from croupier.master.core.events import Received
+from croupier.master.core.step import Event
+from croupier.master.mesos.calls import Translated, capabilities_of, subscribe_from_json, translate
+from croupier.master.mesos.events import Events
+from croupier.master.mesos.session import BEAT, MesosSession
+from croupier.master.services.stream import WRITE_TIMEOUT_S, run_stream
+from croupier.master.services.stream_guard import StreamGuard
+from croupier.master.wire.from_framework import call_from_wire, split_call, subscribe_from_wire
+from croupier.mesos.fields import Json
+from croupier.mesos.recordio import record
+from croupier.model.errors import Unavailable
+from croupier.net.outbox import Encoded
+from croupier.process.http.connections import Connection
+from croupier.process.inbox import Inbox
+
+# Calls of one stream that were accepted, and wait for the core.
+MOST_WAITING: Final = 16
+# Pause before the end of a stream that was refused: some clients subscribe again at once.
+HOLD_S: Final = 1.5
+
+
+class SchedulerStream:
+    """The stream of one SUBSCRIBE.
+
+    Attributes:
+        session: the session, whose outbox holds records.
+    """
+
+    def __init__(
+        self,
+        session: MesosSession,
+        subscribe: Json,
+        master: Json,
+        inbox: Inbox[Event],
+        guard: StreamGuard,
+    ) -> None:
+        """Begin with a SUBSCRIBE; `master` describes the master."""
+        self.session, self._guard, self._inbox = session, guard, inbox
+        self._subscribe = subscribe
+        self._calls: asyncio.Queue[Translated] = asyncio.Queue(MOST_WAITING)
+        session.audit = guard.audit
+        session.introduce(Events(capabilities_of(subscribe), master), self._ask)
+
+    async def serve(self, request: web.Request, first_call_s: float) -> web.StreamResponse:
+        """Write events until the stream ends, and return the answer to the SUBSCRIBE."""
+        response = web.StreamResponse(
+            headers={
+                "Content-Type": "application/json",
+                "Mesos-Stream-Id": self.session.stream_id,
+                "Cache-Control": "no-store",
+            }
+        )
+        response.force_close()
+        await response.prepare(request)
+        connection = None if request.transport is None else request.transport.get_protocol()
+        assert isinstance(connection, Connection)
+        connection.notify_end(self._abandon)
+
+        async def write(batch: list[Encoded]) -> None:
+            for each in batch:
+                await response.write(record(each))
+            if batch[-1] is not BEAT and not len(self.session.outbox):
+                await response.write(record(BEAT))
+            # What is written is as good as read: calls of Mesos are not repeated.
+            self._inbox.put_now(Received(self.session.session_id, self.session.verdicts_seen))
+
+        try:
+            await run_stream(
+                self.session, self._requests(), self._handle, write, self._inbox, first_call_s
+            )
+        except ConnectionError:
+            return response
+        if not self.session.is_accepted:
+            await asyncio.sleep(HOLD_S)
+        return response
+
+    async def call(self, of: Json) -> None:
+        """Accept a call of the framework.
+
+        Raises:
+            InvalidRequest: if it is malformed.
+            Unavailable: if the core does not take it in time.
+        """
+        translated = await translate(of)
+        try:
+            async with asyncio.timeout(WRITE_TIMEOUT_S):
+                await self._calls.put(translated)
+        except TimeoutError:
+            raise Unavailable("the master has not taken the call; try again") from None
+
+    def _ask(self, call: Translated) -> None:
+        with suppress(asyncio.QueueFull):
+            self._calls.put_nowait(call)
+
+    def _abandon(self) -> None:
+        """End the session: its connection is gone."""
+        self.session.outbox.drop()
+        self.session.end(None)
+
+    async def _requests(self) -> AsyncIterator[Translated | None]:
+        # The SUBSCRIBE.
+        yield None
+        while True:
+            yield await self._calls.get()
+
+    async def _handle(self, call: Translated | None) -> None:
+        session = self.session
+        if call is None:
+            session.is_introduced = True
+            wire = subscribe_from_json(self._subscribe, session.stream_id)
+            event = subscribe_from_wire(session.session_id, wire)
+            event = replace(event, principal=session.caller.principal)
+            await self._guard.put(self._inbox, event, wire)
+            return
+        session.refuse_tasks(call)
+        if call.wire is None:
+            return
+        call.wire.seq = session.number(call)
+        called = await call_from_wire(session.session_id, call.wire, session.seal)
+        for part in split_call(called):
+            await self._guard.put(self._inbox, part, call.wire)

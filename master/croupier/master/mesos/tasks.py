@@ -1,0 +1,123 @@
+"""Tasks of Mesos, as messages of Croupier.
+
+Only the form changes here: the usual conversion and the core check the task. What Croupier does not
+have is refused, so that no task runs other than its framework has described it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from croupier.master.mesos.amounts import resources_from_json
+from croupier.mesos.fields import (
+    Json,
+    entries,
+    entry,
+    flag,
+    id_of,
+    integer,
+    milli,
+    number,
+    text,
+    texts,
+)
+from croupier.model.errors import InvalidRequest
+from croupier.model.task import MAX_GRACE_MS
+from croupier.v1 import task_pb2 as pb
+
+NANOSECONDS_PER_MS: Final = 1_000_000
+MAX_MS: Final = 2**53
+# Fields of a task, and of its command and container, that change how it runs.
+_REFUSED: Final = {
+    "executor": "executors are not supported",
+    "health_check": "health checks are not supported",
+    "check": "checks are not supported",
+}
+_LIMITS: Final = {"cpus": "cpus_milli", "mem": "mem_milli"}
+
+
+def task_from_json(of: Json) -> pb.TaskInfo:
+    """Return the message for a TaskInfo of Mesos.
+
+    Raises:
+        InvalidRequest: if it is malformed, or asks for what is not supported.
+    """
+    for field, why in _REFUSED.items():
+        if of.get(field) is not None:
+            raise InvalidRequest(why)
+    if not entry(of, "command"):
+        raise InvalidRequest("a task must have a command")
+    task = pb.TaskInfo(
+        task_id=id_of(of, "task_id"),
+        name=text(of, "name"),
+        resources=resources_from_json(entries(of, "resources")),
+        labels=labels_from_json(entry(of, "labels")),
+        max_completion_ms=duration_ms(entry(of, "max_completion_time")),
+    )
+    _read_container(task, entry(of, "container"))
+    _read_command(task.command, entry(of, "command"))
+    policy = kill_policy_from_json(entry(of, "kill_policy"))
+    if policy is not None:
+        task.kill_policy.CopyFrom(policy)
+    for name, limit in entry(of, "limits").items():
+        if name not in _LIMITS or not isinstance(limit, dict):
+            raise InvalidRequest(f"a limit of {name[:80]} is not supported")
+        if (amount := number(limit, "value")) != float("inf"):
+            setattr(task.limits, _LIMITS[name], milli(amount))
+    return task
+
+
+def labels_from_json(of: Json) -> list[pb.Label]:
+    """Return labels."""
+    return [
+        pb.Label(key=text(each, "key"), value=text(each, "value")) for each in entries(of, "labels")
+    ]
+
+
+def kill_policy_from_json(of: Json) -> pb.KillPolicy | None:
+    """Return a kill policy, of at most a day; None if it has no grace period."""
+    if of.get("grace_period") is None:
+        return None
+    return pb.KillPolicy(grace_ms=min(duration_ms(entry(of, "grace_period")), MAX_GRACE_MS))
+
+
+def duration_ms(of: Json) -> int:
+    """Return a duration in milliseconds; raises InvalidRequest if it is negative."""
+    nanoseconds = integer(of, "nanoseconds")
+    if nanoseconds < 0:
+        raise InvalidRequest("a duration is negative")
+    return min(-(-nanoseconds // NANOSECONDS_PER_MS), MAX_MS)
+
+
+def _read_command(command: pb.Command, of: Json) -> None:
+    if entries(of, "uris"):
+        raise InvalidRequest("URIs are not supported: the command must fetch what it needs")
+    value, arguments = text(of, "value"), texts(of, "arguments")
+    if flag(of, "shell", default=True):
+        command.shell = value
+    elif value:
+        # The first argument is the name under which the program runs.
+        command.argv.extend([value, *arguments[1:]])
+    command.user = text(of, "user")
+    for each in entries(entry(of, "environment"), "variables"):
+        if text(each, "type", "VALUE") != "VALUE":
+            raise InvalidRequest("variables of the type SECRET are not supported")
+        command.environment[text(each, "name")] = text(each, "value")
+
+
+def _read_container(task: pb.TaskInfo, of: Json) -> None:
+    """Read the image; volumes, networks and parameters of containers are refused."""
+    for field in ("volumes", "network_infos", "rlimit_info", "tty_info", "linux_info"):
+        if of.get(field):
+            raise InvalidRequest(f"{field} of a container are not supported")
+    docker, mesos = entry(of, "docker"), entry(entry(of, "mesos"), "image")
+    if docker.get("parameters") or docker.get("port_mappings") or flag(docker, "privileged"):
+        raise InvalidRequest("parameters, port mappings and privileges of Docker are not supported")
+    if (network := text(docker, "network", "HOST")) not in ("HOST", "NONE"):
+        raise InvalidRequest(f"the network {network[:80]} of Docker is not supported")
+    image = text(docker, "image") or text(entry(mesos, "docker"), "name")
+    if mesos and not image:
+        raise InvalidRequest("images of this type are not supported; give one of Docker")
+    if image:
+        task.isolation.image = f"docker://{image}"
+        task.isolation.no_network = network == "NONE"
