@@ -28,12 +28,7 @@ class GpuNeed:
 
 
 class GpuNode:
-    """A node's GPUs.
-
-    Attributes:
-        free: thousandths of each that are free.
-        left: CPUs and memory that are free.
-    """
+    """A node's GPUs: thousandths `free` of each, and the CPUs and the memory that are `left`."""
 
     __slots__ = ("free", "left", "useless")
 

@@ -98,12 +98,7 @@ class _Sampler:
 
 
 class Kernel:
-    """Virtual time, and the master in it.
-
-    Attributes:
-        state: the state of the master's core.
-        on_fact: receives each fact, if set.
-    """
+    """Virtual time, and the master's core in it; `on_fact` receives each fact, if set."""
 
     def __init__(self, state: State) -> None:
         self.state = state

@@ -152,12 +152,7 @@ def _cell(column: Column, view: View, *, drawn: bool) -> str:
 
 @dataclass(slots=True, eq=False)
 class Drawn:
-    """A column with its cells.
-
-    Attributes:
-        width: its width if nothing is cut.
-        least: the narrowest that it may be cut to.
-    """
+    """A column with its cells: its `width` if nothing is cut, and the `least` it may be cut to."""
 
     column: Column
     cells: Sequence[str]

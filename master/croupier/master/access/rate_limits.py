@@ -148,12 +148,7 @@ class Usage:
 
 
 class RateLimiter:
-    """The usage of all principals.
-
-    Attributes:
-        refused: unary calls that were refused.
-        delayed: pauses in reading streams.
-    """
+    """The usage of all principals; counts `refused` calls, and pauses of `delayed` streams."""
 
     def __init__(self, limits: RateLimits, clock: Clock) -> None:
         self.limits = limits

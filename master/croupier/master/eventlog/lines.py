@@ -92,12 +92,7 @@ class KnownAgent:
 
 @dataclass(frozen=True, slots=True)
 class KnownFramework:
-    """A framework that was not removed.
-
-    Attributes:
-        session: its stream; 0 while it is disconnected.
-        suppressed: its suppressed roles.
-    """
+    """A framework that was not removed; `session` is 0 while it is disconnected."""
 
     framework_id: FrameworkId
     name: str

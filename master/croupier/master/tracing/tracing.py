@@ -229,12 +229,7 @@ class TaskSpans:
 
 @dataclass(frozen=True, slots=True)
 class Tracing:
-    """Traces the tasks of all terms of this process.
-
-    Attributes:
-        queue: the spans on their way.
-        spans: makes spans of facts.
-    """
+    """Traces the tasks of all terms of this process; `queue` has the spans on their way."""
 
     queue: QueueWriter[Span]
     spans: TaskSpans

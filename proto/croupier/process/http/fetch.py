@@ -97,12 +97,7 @@ class Interrupted(Unavailable):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """An answer of an agent.
-
-    Attributes:
-        offset: of its first byte.
-        size: of the file when the answer began.
-    """
+    """An answer of an agent from `offset` on; `size` is that of the file when it began."""
 
     offset: int
     size: int
