@@ -25,13 +25,7 @@ from croupier.cli.flags import (
 from croupier.cli.table import terminal_width
 from croupier.cli.terminal import View, named, print_lines
 from croupier.ctl.app import app, family
-from croupier.ctl.lists import (
-    all_of,
-    find_agent,
-    find_framework,
-    first_page,
-    id_of,
-)
+from croupier.ctl.lists import all_of, find_agent, find_framework, first_page, id_of
 from croupier.ctl.operation import print_result
 from croupier.ctl.task_output import TaskArgument, TaskName, advising
 from croupier.ctl.views.described import agent_page, event_section, framework_page, role_page

@@ -11,15 +11,7 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 from croupier.cli.connection import ALL_AGENTS, EVERY_ROLE, TOTALS, restricted
-from croupier.cli.table import (
-    Column,
-    Table,
-    amount,
-    cut,
-    lines_of,
-    number,
-    text_width,
-)
+from croupier.cli.table import Column, Table, amount, cut, lines_of, number, text_width
 from croupier.cli.terminal import View, running
 from croupier.ctl.top.snapshot import Page, Snapshot
 from croupier.ctl.views import agent as agents

@@ -13,15 +13,7 @@ from croupier.api.objects import as_object
 from croupier.master.services.filters import AGENT_WORDS, MAX_TEXT
 from croupier.master.services.paging import WrongPageToken
 from croupier.master.web.answers import encoded
-from croupier.master.web.table import (
-    ApiRoute,
-    Asked,
-    Parameter,
-    duration,
-    flag,
-    integer,
-    words,
-)
+from croupier.master.web.table import ApiRoute, Asked, Parameter, duration, flag, integer, words
 from croupier.model.errors import InvalidRequest, NotFound
 from croupier.model.task import TaskState
 from croupier.process.time_slice import TimeSlice

@@ -73,9 +73,7 @@ class Change:
         return changed
 
     def over_time(
-        self,
-        roles: Mapping[Role, RoleSettings],
-        later: Sequence[tuple[float, Role, RoleSettings]],
+        self, roles: Mapping[Role, RoleSettings], later: Sequence[tuple[float, Role, RoleSettings]]
     ) -> list[tuple[float, RoleChange]]:
         """Apply the change to the role updates `later`; `roles` are the settings before them.
 
