@@ -333,7 +333,7 @@ def test_the_isolator_is_built_on_this_machine(
     tmp_path: Path, shim: Shim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(program("bwrap").parent), prepend=os.pathsep)
-    (isolator,) = build_namespaces(setting(tmp_path, shim))
+    isolator = build_namespaces(setting(tmp_path, shim))
     assert isolator.features == {Feature.NAMESPACES, Feature.NO_NETWORK}
     assert not list(tmp_path.glob("box-*"))
 
@@ -346,10 +346,10 @@ def test_a_tool_that_is_missing_or_fails_is_told(
     fake.chmod(0o755)
     monkeypatch.setattr("croupier.agent.isolation.namespaces.find_tool", lambda _: str(fake))
     with pytest.raises(Unavailable, match="does not work here: bwrap: No permissions"):
-        list(build_namespaces(setting(tmp_path, shim)))
+        build_namespaces(setting(tmp_path, shim))
     monkeypatch.setattr("croupier.agent.isolation.namespaces.find_tool", lambda _: "")
     with pytest.raises(Unavailable, match="not installed"):
-        list(build_namespaces(setting(tmp_path, shim)))
+        build_namespaces(setting(tmp_path, shim))
 
 
 async def test_a_tool_that_hangs_is_ended(
@@ -361,7 +361,7 @@ async def test_a_tool_that_hangs_is_ended(
     monkeypatch.setattr("croupier.agent.isolation.bubblewrap.TRIAL_S", 0.2)
     monkeypatch.setattr("croupier.agent.isolation.namespaces.find_tool", lambda _: str(fake))
     with pytest.raises(Unavailable, match=r"longer than 0\.2 s"):
-        list(build_namespaces(setting(tmp_path, shim)))
+        build_namespaces(setting(tmp_path, shim))
     # The kernel kills it with its parent, a little later.
     await eventually(lambda: not sleepers("4715"))
 
@@ -369,7 +369,7 @@ async def test_a_tool_that_hangs_is_ended(
 def test_paths_in_the_work_dir_cannot_be_made_visible(tmp_path: Path, shim: Shim) -> None:
     flags = IsolationFlags(visible_paths=(tmp_path / "runs",))
     with pytest.raises(InvalidRequest, match="--visible-paths"):
-        list(build_namespaces(Setting(flags, NOTHING, tmp_path, shim)))
+        build_namespaces(Setting(flags, NOTHING, tmp_path, shim))
 
 
 def setting(tmp_path: Path, shim: Shim) -> Setting:

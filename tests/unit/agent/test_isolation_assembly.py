@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -63,15 +62,15 @@ class Recorder(Isolator):
 
 
 def giving(*features: Feature) -> Builder:
-    def build(setting: Setting) -> Iterator[Isolator]:
+    def build(setting: Setting) -> Isolator:
         name = ",".join(feature.value for feature in features)
-        yield Recorder(name, frozenset(features))
+        return Recorder(name, frozenset(features))
 
     return build
 
 
 def lacking(reason: str) -> Builder:
-    def build(setting: Setting) -> Iterator[Isolator]:
+    def build(setting: Setting) -> Isolator:
         raise Unavailable(reason)
 
     return build

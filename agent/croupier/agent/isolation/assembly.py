@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from croupier.agent.isolation.cgroup.isolator import build_cgroup
@@ -16,10 +16,9 @@ from croupier.process.logging import get_logger
 _log = get_logger("croupier.agent")
 
 
-# Returns the isolators of a level, in the order in which they prepare a launch. Raises
-# Unavailable, with the reason, if the machine lacks what they need, and InvalidRequest if it lacks
-# what a flag asks for. May block for a second.
-Builder = Callable[[Setting], Iterator[Isolator]]
+# Returns the isolator of a level. Raises Unavailable, with the reason, if the machine lacks what it
+# needs, and InvalidRequest if it lacks what a flag asks for. May block for a second.
+Builder = Callable[[Setting], Isolator]
 
 # By level. A level without an entry adds nothing to what the shim does for every task.
 BUILDERS: Final[Mapping[str, Builder]] = {
@@ -49,7 +48,7 @@ def assemble(setting: Setting, builders: Mapping[str, Builder] = BUILDERS) -> La
         if level not in builders or not (is_auto or level in wanted):
             continue
         try:
-            built += builders[level](setting)
+            built.append(builders[level](setting))
         except (CroupierError, OSError) as error:
             if not is_auto or isinstance(error, InvalidRequest):
                 raise InvalidRequest(f"--isolation {level}: {error}") from error

@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -189,8 +189,8 @@ class Container(Isolator):
         return errors[-1][-300:] if errors else ""
 
 
-def build_container(setting: Setting) -> Iterator[Isolator]:
-    """Yield the isolator. Blocks while it starts a container for trial.
+def build_container(setting: Setting) -> Container:
+    """Return the isolator. Blocks while it starts a container for trial.
 
     Raises:
         Unavailable: if a tool is missing or does not work here.
@@ -209,7 +209,7 @@ def build_container(setting: Setting) -> Iterator[Isolator]:
     images = work_dir / "images"
     images.mkdir(mode=0o700, exist_ok=True)
     store = ImageStore(images, tools, flags.image_cache, directory)
-    yield Container(work_dir, runtime, store, flags.image_roots)
+    return Container(work_dir, runtime, store, flags.image_roots)
 
 
 def pulls_of(

@@ -131,8 +131,8 @@ class Namespaces(Isolator):
             yield f"user={launch.user}"
 
 
-def build_namespaces(setting: Setting) -> Iterator[Namespaces]:
-    """Yield the isolator. Blocks while it runs trivial programs in boxes for trial.
+def build_namespaces(setting: Setting) -> Namespaces:
+    """Return the isolator. Blocks while it runs trivial programs in boxes for trial.
 
     Raises:
         Unavailable: if the tool is missing or does not work here.
@@ -157,7 +157,7 @@ def build_namespaces(setting: Setting) -> Iterator[Namespaces]:
             tool.try_out(_trial_view(view, trial), trial, has_network=False)
             features.add(Feature.NO_NETWORK)
     are_all = "namespaces" in flags.isolation
-    yield Namespaces(tool, view, flags.default_limits, frozenset(features), are_all=are_all)
+    return Namespaces(tool, view, flags.default_limits, frozenset(features), are_all=are_all)
 
 
 def _working(setting: Setting, view: View, trial: Path) -> Bubblewrap:

@@ -182,9 +182,9 @@ class ProcessIsolator(Isolator):
             yield f"seccomp={self._filter}"
 
 
-def build_process(setting: Setting) -> Iterator[ProcessIsolator]:
-    """Yield the isolator of the level process. Raises as that does."""
-    yield ProcessIsolator(
+def build_process(setting: Setting) -> ProcessIsolator:
+    """Return the isolator of the level process. Raises as that does."""
+    return ProcessIsolator(
         setting.flags.default_limits,
         setting.work_dir,
         has_own_uids=setting.has_own_uids,

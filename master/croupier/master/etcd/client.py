@@ -225,9 +225,9 @@ class EtcdClient:
                     wanted="3.4.22 or newer, of 3.5 3.5.6 or newer",
                 )
         if len(faults) == len(answers):
-            bad = next((fault for fault in faults if not _is_transient(fault)), None)
-            if bad is not None:
-                raise InvalidRequest(f"no member of etcd can be used: {bad}")
+            for fault in faults:
+                if isinstance(fault, Untrusted) or not isinstance(fault, Unavailable):
+                    raise InvalidRequest(f"no member of etcd can be used: {fault}")
             raise Unavailable(f"no member of etcd answers: {faults[0]}")
 
     async def renew(self, access: EtcdAccess) -> None:
@@ -330,7 +330,3 @@ def is_sound(version: str) -> bool:
         return False
     major, minor, patch = map(int, found.groups())
     return (major, minor) > max(SOUND) or patch >= SOUND.get((major, minor), patch + 1)
-
-
-def _is_transient(fault: CroupierError) -> bool:
-    return isinstance(fault, Unavailable) and not isinstance(fault, Untrusted)

@@ -18,8 +18,6 @@ from google.protobuf.message import Message
 from croupier.master.core.access_records import TokenId
 from croupier.master.core.agent_status import agent_status
 from croupier.master.core.authorisation import require_administer
-from croupier.master.core.frameworks import Framework
-from croupier.master.core.offers import Offer
 from croupier.master.core.roles import known_roles, with_those_below
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskSnapshot
@@ -71,16 +69,14 @@ def all_frameworks(
 ) -> Listed[pb.FrameworkView]:
     """List the frameworks that the caller may view; also removed ones that still have tasks."""
     has_text = text_filter(request.text)
-
-    def is_listed(each: Framework, visible: Visibility) -> bool:
-        return has_text(each.framework_id, each.name, *each.roles) and visible.has_framework(each)
-
     return _listed(
         "frameworks",
         request,
         caller,
         lambda state: state.frameworks,
-        is_listed,
+        lambda each, visible: (
+            has_text(each.framework_id, each.name, *each.roles) and visible.has_framework(each)
+        ),
         lambda state, each, visible: views.view_framework(
             state, each, wall.clock.now(), visible, wall
         ),
@@ -92,17 +88,15 @@ def all_offers(
 ) -> Listed[pb.OfferView]:
     """List the outstanding offers that the caller may view."""
     has_text = text_filter(request.text)
-
-    def is_listed(each: Offer, visible: Visibility) -> bool:
-        texts = each.offer_id, each.framework_id, each.agent_id, each.role
-        return has_text(*texts) and visible.has_offer(each)
-
     return _listed(
         "offers",
         request,
         caller,
         lambda state: state.offers,
-        is_listed,
+        lambda each, visible: (
+            has_text(each.offer_id, each.framework_id, each.agent_id, each.role)
+            and visible.has_offer(each)
+        ),
         lambda state, each, _: views.view_offer(state, each, wall.clock.now()),
     )
 

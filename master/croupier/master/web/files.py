@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any, Final
 
 from aiohttp import web
@@ -31,24 +30,6 @@ _MOST: Final = 2**62
 _RANGE: Final = re.compile(r"bytes=(\d{1,18})-(\d{0,18})|bytes=-(\d{1,18})", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class _Range:
-    """A Range header: from `first` to `last`, or the last `suffix` bytes."""
-
-    first: int | None
-    last: int | None
-    suffix: int = 0
-
-    def apply(self, request: pb.ReadTaskFileRequest) -> None:
-        """Ask for the range."""
-        if self.first is None:
-            request.tail_bytes = self.suffix
-            return
-        request.offset = self.first
-        if self.last is not None:
-            request.limit = self.last - self.first + 1
-
-
 async def _output(asked: Asked) -> web.StreamResponse:
     stream = asked.path["stream"]
     if stream not in STREAMS:
@@ -63,11 +44,11 @@ async def _list(asked: Asked) -> Any:
 
 
 async def _send(asked: Asked, path: str) -> web.StreamResponse:
-    request, wanted = _request(asked, path)
+    request, is_part = _request(asked, path)
     async with aclosing(asked.calls.stream("ReadTaskFile", request)) as answers:
         # An error before the first message is answered in JSON.
         begin = await anext(answers)
-        response, left = _response(begin, wanted)
+        response, left = _response(begin, request if is_part else None)
         if response.status == 416:
             return response
         response.enable_chunked_encoding()
@@ -99,7 +80,8 @@ async def _send(asked: Asked, path: str) -> web.StreamResponse:
     return response
 
 
-def _request(asked: Asked, path: str) -> tuple[pb.ReadTaskFileRequest, _Range | None]:
+def _request(asked: Asked, path: str) -> tuple[pb.ReadTaskFileRequest, bool]:
+    """Return the request, and whether it is for the range of a header."""
     query = asked.query
     request = pb.ReadTaskFileRequest(
         framework_id=asked.path["framework_id"],
@@ -113,38 +95,42 @@ def _request(asked: Asked, path: str) -> tuple[pb.ReadTaskFileRequest, _Range | 
     for name in ("offset", "limit"):
         if query[name] >= 0:
             setattr(request, name, query[name])
-    wanted = _range(asked.http.headers.get("Range", ""))
     named = ("offset", "limit", "tail", "tail_bytes", "follow")
-    if wanted is None or any(name in asked.http.query for name in named):
-        return request, None
-    wanted.apply(request)
-    return request, wanted
+    if any(name in asked.http.query for name in named):
+        return request, False
+    wanted = _range(asked.http.headers.get("Range", ""))
+    request.MergeFrom(pb.ReadTaskFileRequest(**wanted))
+    return request, bool(wanted)
 
 
-def _range(header: str) -> _Range | None:
-    """Return the range of a header; None for one that HTTP lets a server ignore."""
+def _range(header: str) -> dict[str, Any]:
+    """Return the fields for the range of a header; none for one that HTTP lets a server ignore."""
     found = _RANGE.fullmatch(header.strip())
     if found is None:
-        return None
+        return {}
     first, last, suffix = found.groups()
     if suffix is not None:
-        return _Range(None, None, int(suffix))
-    wanted = _Range(int(first), int(last) if last else None)
-    return None if wanted.last is not None and wanted.last < int(first) else wanted
+        return {"tail_bytes": int(suffix)}
+    if not last:
+        return {"offset": int(first)}
+    limit = int(last) - int(first) + 1
+    return {"offset": int(first), "limit": limit} if limit > 0 else {}
 
 
-def _response(begin: Any, wanted: _Range | None) -> tuple[web.StreamResponse, int | None]:
+def _response(
+    begin: Any, wanted: pb.ReadTaskFileRequest | None
+) -> tuple[web.StreamResponse, int | None]:
     """Return the answer without its body, and how many bytes it has; None: all that there are."""
     offset, size = begin.offset, begin.size
     headers = {**_HEADERS, "Croupier-Offset": str(offset), "Croupier-Size": str(size)}
     if wanted is None:
         return web.StreamResponse(headers=headers), None
-    last = size - 1 if wanted.last is None else min(size - 1, wanted.last)
-    if offset > last:
+    end = min(size, wanted.offset + wanted.limit) if wanted.HasField("limit") else size
+    if offset >= end:
         headers["Content-Range"] = f"bytes */{size}"
         return web.StreamResponse(status=416, headers=headers), 0
-    headers["Content-Range"] = f"bytes {offset}-{last}/{size}"
-    return web.StreamResponse(status=206, headers=headers), last - offset + 1
+    headers["Content-Range"] = f"bytes {offset}-{end - 1}/{size}"
+    return web.StreamResponse(status=206, headers=headers), end - offset
 
 
 _AGENT: Final = Parameter("agent", "the agent of a task that the master has forgotten")

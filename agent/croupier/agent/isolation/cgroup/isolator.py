@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 import resource
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -178,8 +178,8 @@ class CgroupIsolator(Isolator):
             self._left.append(run)
 
 
-def build_cgroup(setting: Setting) -> Iterator[Isolator]:
-    """Yield the isolator; raises Unavailable, with the reason, if no groups can be made."""
+def build_cgroup(setting: Setting) -> CgroupIsolator:
+    """Return the isolator; raises Unavailable, with the reason, if no groups can be made."""
     name, total, flags = name_for(setting.work_dir), bounds_of_all(setting.total), setting.flags
     place = place_for(own_groups(flags.cgroup_parent), name)
     recorded = read_places(setting.work_dir, name)
@@ -199,7 +199,7 @@ def build_cgroup(setting: Setting) -> Iterator[Isolator]:
     )
     if place.version == 2 and flags.cgroup_parent:
         isolator.shims = Path(place.directories[_ALL]).with_name(SHIMS) / PROCS
-    yield isolator
+    return isolator
 
 
 def shims_of(layers: Layers) -> Path | None:
