@@ -87,7 +87,6 @@ class _WithoutTurn(Naive):
     """A policy that compares shares; ties go to the node that came first."""
 
     def key(self, node: Node, level: Level) -> Key:
-        """Return the key without the turn."""
         tier, value, _, arrival = super().key(node, level)
         return tier, value, arrival
 

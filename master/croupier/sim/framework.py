@@ -224,7 +224,6 @@ class SimulatedFramework:
             self._call(calls.Suppress())
 
     def _submit_all(self) -> None:
-        """Submit the waiting work."""
         works = list(chain.from_iterable(self._waiting.values()))
         self._waiting.clear()
         for first in range(0, len(works), MAX_TASKS_PER_ACCEPT):

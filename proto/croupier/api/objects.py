@@ -138,7 +138,6 @@ def _named(text: str) -> tuple[str, str]:
 
 
 def _fields_of(message: Descriptor, place: str) -> Iterator[Key]:
-    """Yield the keys of all fields of a message."""
     for field in message.fields:
         # An optional field is the only one of its own `oneof`.
         is_nullable = field.containing_oneof is not None

@@ -216,7 +216,6 @@ def check_pair(cert: Path, key: Path) -> None:
 
 
 def _authority_uris(ca: Path) -> list[str]:
-    """Return the SAN URIs of the authorities in a file."""
     data = read_pem(ca)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:

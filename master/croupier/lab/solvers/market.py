@@ -95,7 +95,6 @@ class _Market:
         self._rows = [row for k, row in enumerate(scaled) if row not in scaled[:k]]
 
     def clear(self) -> list[Fraction]:
-        """Return the tasks of each user."""
         rough, prices = self._barrier()
         for bound in self._guesses(rough, prices):
             exact = self._newton(bound, [prices[j] for j in bound])

@@ -71,7 +71,6 @@ class _AnyRemainder(Useful):
     """Every remainder is worth offering."""
 
     def holds(self, free: Resources) -> bool:
-        """Return whether anything is free."""
         return bool(free)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from operator import attrgetter
 
 from croupier.lab.solvers import continuous
 from croupier.lab.solvers.continuous import User
@@ -206,13 +207,10 @@ def _true_demand(vector: Vector, client: str) -> Amounts:
     return found.pop()
 
 
+_place = attrgetter("resources", "capacity", "nodes")
+
+
 def _differs_only_in(vector: Vector, other: Vector, client: str) -> bool:
-    if (vector.resources, vector.capacity, vector.nodes) != (
-        other.resources,
-        other.capacity,
-        other.nodes,
-    ):
-        return False
-    if vector.demands.keys() != other.demands.keys():
+    if _place(vector) != _place(other) or vector.demands.keys() != other.demands.keys():
         return False
     return {c for c, d in vector.demands.items() if other.demands[c] != d} == {client}

@@ -55,7 +55,6 @@ class _Columns:
         self._used: tuple[list[int], ...] = tuple([] for _ in COLUMNS)
 
     def add(self, state: State, ids: Sequence[AgentId]) -> None:
-        """Add agents."""
         visible = Visibility(state, self._caller)
         for agent_id in ids:
             agent = state.agents.get(agent_id)
@@ -165,7 +164,6 @@ class _Tally:
         self._caller, self._wall = caller, wall
 
     def add_agents(self, state: State, ids: Sequence[AgentId]) -> None:
-        """Count agents."""
         visible = Visibility(state, self._caller)
         for agent_id in ids:
             agent = state.agents.get(agent_id)
@@ -187,7 +185,6 @@ class _Tally:
                 self.chunks.append((owner, tasks[start : start + CHUNK]))
 
     def add_tasks(self, state: State, chunks: Sequence[tuple[str, list[Task]]]) -> None:
-        """Count tasks."""
         visible = Visibility(state, self._caller)
         for owner, tasks in chunks:
             seen = [task for task in tasks if visible.in_role(task.role, owner)]

@@ -133,8 +133,6 @@ async def _stream(
 
 
 class _Writer:
-    """Writes to one reader."""
-
     def __init__(self, asked: Asked, response: web.StreamResponse) -> None:
         self._asked, self._response = asked, response
         self._overview: Any = None

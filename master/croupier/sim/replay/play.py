@@ -129,7 +129,6 @@ class _Play:
         self._actors = {f"p{number}": _Actor(self, number, part) for number, part in parts}
 
     def run(self, progress: Callable[[float], None]) -> Figures:
-        """Run from beginning to end."""
         start, at = self._history.start, self.kernel.at
         for stay in self._history.agents:
             at(max(stay.came - start, 0.0), partial(self._agent_comes, stay))
