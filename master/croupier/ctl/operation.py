@@ -65,11 +65,7 @@ def print_objects(
 
 
 def print_preview(target: Target, preview: MakePreview, *, as_json: bool) -> Preview:
-    """Print the consequences of an operation, and return them.
-
-    Raises:
-        CroupierError: if the object is not found, or no master can be reached.
-    """
+    """Print the consequences of an operation, and return them; raises CroupierError if unknown."""
     found = run(target, preview)
     print_result({"dry_run": True, **found.view}, *found.lines, as_json=as_json)
     return found

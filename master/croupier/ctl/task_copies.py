@@ -131,11 +131,7 @@ def copy_directory(target: Target, task: TaskName, path: str, local: str) -> int
 
 
 def names_of(path: str) -> Names:
-    """Return the names in the path of a file in a sandbox; none for the sandbox itself.
-
-    Raises:
-        InvalidRequest: if the path leads upwards.
-    """
+    """Return the names in a file's path, none for the sandbox; raises InvalidRequest for `..`."""
     names = tuple(name for name in path.split("/") if name not in ("", "."))
     if ".." in names:
         raise InvalidRequest("a path must stay within the sandbox")

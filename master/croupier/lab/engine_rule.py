@@ -54,11 +54,7 @@ class Terms:
         return Resources(self.scalars(amounts))
 
     def settings(self) -> dict[Role, RoleSettings]:
-        """Return the settings of all roles.
-
-        Raises:
-            InvalidRequest: if weights have no common measure, or the engine has no such setting.
-        """
+        """Return the settings of all roles; raises InvalidRequest if the engine has no such."""
         found: dict[Role, RoleSettings] = {}
         for node in self._forest.root.nodes():
             found.update(self._of_siblings(node.children))

@@ -74,11 +74,7 @@ def find(data: Path, names: Iterable[str], help_: str) -> Path:
 
 
 def whole(path: Path, number: int, name: str, text: str) -> int:
-    """Read a whole number that is not negative.
-
-    Raises:
-        InvalidRequest: if `text` is not one; the message names file, line and column.
-    """
+    """Read a whole number from 0; raises InvalidRequest with file, line and column."""
     if text.isascii() and text.isdigit() and len(text) <= 18:
         return int(text)
     raise InvalidRequest(
@@ -103,11 +99,7 @@ class SwimJob:
 
 
 def read_swim(data: Path) -> list[SwimJob]:
-    """Return all jobs of the file `data`, or of the known file in that folder, by time.
-
-    Raises:
-        InvalidRequest: if there is no such file, or a line of it is malformed.
-    """
+    """Return all jobs of the file or folder `data` by time; raises InvalidRequest if malformed."""
     path = find(data, SWIM_NAMES, SWIM_SOURCE)
     jobs = [_job(path, number, line) for number, line in read_lines(path)]
     if not jobs:
@@ -159,20 +151,12 @@ class Pod:
 
 
 def read_nodes(data: Path) -> list[GpuNode]:
-    """Return all nodes, in the order of the file.
-
-    Raises:
-        InvalidRequest: if there is no such file in the folder, or a line is malformed.
-    """
+    """Return all nodes in the file's order; raises InvalidRequest if it is missing or malformed."""
     return _read(data, "nodes", NODE_NAMES, _NODE_COLUMNS, _node)
 
 
 def read_pods(data: Path) -> list[Pod]:
-    """Return all pods, by creation time.
-
-    Raises:
-        InvalidRequest: if there is no such file in the folder, or a line is malformed.
-    """
+    """Return all pods by creation time; raises InvalidRequest if the file is not as expected."""
     pods = _read(data, "pods", POD_NAMES, _POD_COLUMNS, _pod)
     return sorted(pods, key=lambda pod: pod.created_s)
 

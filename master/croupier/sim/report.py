@@ -54,11 +54,7 @@ def show(cell: object) -> str:
 
 
 def write_csv(result: Result, folder: Path) -> list[Path]:
-    """Write one file per table and plot to `folder`, and return the files.
-
-    Raises:
-        OSError: if the folder cannot be written.
-    """
+    """Write a file per table and plot to `folder`, and return them; raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     return [
         *(_write(folder / f"{t.name}.csv", t.columns, t.rows) for t in result.tables),

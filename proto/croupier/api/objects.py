@@ -104,11 +104,7 @@ def shape_of(message: Descriptor) -> Shape:
 
 @cache
 def keys_of(message: Descriptor) -> tuple[Key, ...]:
-    """Return the keys of the object of a message, in order.
-
-    Raises:
-        KeyError: if a table names a key or a field that there is not.
-    """
+    """Return the keys of the object of a message in order; raises KeyError for unknown ones."""
     shape = shape_of(message)
     nullable, parts = shape.nullable.split(), shape.parts.split()
     found = {key.name: key for key in _fields_of(message, "")}

@@ -158,11 +158,7 @@ def _advice(error: CroupierError, found: FoundCredentials) -> str:
 
 
 def run(target: Target, question: Callable[[Master], Coroutine[Any, Any, T]]) -> T:
-    """Connect to the leading master, and return its answer to `question`.
-
-    Raises:
-        CroupierError: if no master can be reached, or the master refuses.
-    """
+    """Return the leading master's answer to `question`; raises CroupierError if there is none."""
 
     async def asked() -> T:
         async with connected(target) as master:

@@ -76,11 +76,7 @@ class Target:
         return cls(parse_masters(text))
 
     def credentials(self) -> FoundCredentials:
-        """Return the credentials of the flags, the environment or the masters' file.
-
-        Raises:
-            InvalidRequest: if a file cannot be used, or the settings contradict each other.
-        """
+        """Return the credentials of flags, environment or masters' file; raises InvalidRequest."""
         from croupier.net.credential_search import CredentialFlags, find_credentials
 
         given = CredentialFlags(

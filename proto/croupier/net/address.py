@@ -85,11 +85,7 @@ DEFAULT_MASTER: Final = Address("127.0.0.1", MASTER_PORT)
 
 
 def parse_addresses(text: str, default_port: int | None = None) -> tuple[Address, ...]:
-    """Read a list of addresses joined by commas; at least one.
-
-    Raises:
-        InvalidRequest: if one is malformed or there is none.
-    """
+    """Read addresses joined by commas, at least one; raises InvalidRequest if any is malformed."""
     parts = [part for part in text.split(",") if part.strip()]
     if not parts:
         raise InvalidRequest("no address given (example: 127.0.0.1:5050)")

@@ -45,11 +45,7 @@ class Certificate:
         return self._identity()[1]
 
     def check_valid(self, source: Path, now_s: float) -> None:
-        """Check that it is valid at `now_s`, Unix seconds.
-
-        Raises:
-            InvalidRequest: if it is not; names the file `source`.
-        """
+        """Raise InvalidRequest, which names `source`, unless valid at `now_s`, Unix seconds."""
         if now_s >= self.expires_at:
             raise InvalidRequest(f"the certificate {source} expired on {utc(self.expires_at)}")
         if now_s < self.starts_at:
@@ -64,20 +60,12 @@ class Certificate:
 
 
 def read_certificates(path: Path) -> tuple[Certificate, ...]:
-    """Return the certificates in a PEM file, at least one.
-
-    Raises:
-        InvalidRequest: if it cannot be read, or holds no certificate, or one that is malformed.
-    """
+    """Return the certificates in a PEM file, at least one; raises InvalidRequest if unusable."""
     return parse_certificates(read_pem(path), path)
 
 
 def parse_certificates(data: bytes, source: Path = Path()) -> tuple[Certificate, ...]:
-    """Return the certificates in the PEM text `data`, which `source` held; at least one.
-
-    Raises:
-        InvalidRequest: if there is none, or one is malformed.
-    """
+    """Return the certificates in PEM `data` of `source`, at least one; raises InvalidRequest."""
     # Takes 0.1 s to import, and only TLS needs it.
     from cryptography import x509
 

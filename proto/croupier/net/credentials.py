@@ -63,11 +63,7 @@ class ClientSecurity:
         return bool(self.token) or self.token_file is not None
 
     def check(self) -> None:
-        """Read every file once.
-
-        Raises:
-            InvalidRequest: if a file cannot be used, or the settings contradict each other.
-        """
+        """Read every file once; raises InvalidRequest if unusable, or if settings contradict."""
         if self.ca is None and (self.cert is not None or self.name):
             raise InvalidRequest(
                 "a client certificate (--tls-cert) and the master's name (--tls-name) are for TLS;"
@@ -107,11 +103,7 @@ class ClientSecurity:
         return "".join(map(master_dns_name, domains))
 
     def trust_domains(self) -> frozenset[str]:
-        """Return the clusters that the authorities name; none if there are no authorities.
-
-        Raises:
-            InvalidRequest: if `ca` cannot be read.
-        """
+        """Return the clusters that `ca` names, none without it; raises InvalidRequest."""
         return frozenset() if self.ca is None else trust_domains(_authority_uris(self.ca))
 
     def metadata(self, address: Address | None = None) -> Metadata:
@@ -132,11 +124,7 @@ class ClientSecurity:
 
 
 def read_token(path: Path) -> str:
-    """Return the token on the first line of a private file.
-
-    Raises:
-        InvalidRequest: if there is none, or another user could read or replace the file.
-    """
+    """Return the token on a file's first line; raises InvalidRequest unless the file is private."""
     data = read_file(path, is_private=True)
     first = data.decode(errors="replace").partition("\n")[0].strip()
     if not first:
@@ -194,11 +182,7 @@ def privacy_problem(status: os.stat_result) -> str:
 
 
 def check_pair(cert: Path, key: Path) -> None:
-    """Check that `key` is the private key of `cert`.
-
-    Raises:
-        InvalidRequest: if it is not, or one of them cannot be read.
-    """
+    """Raise InvalidRequest unless `key`, which can be read, is the private key of `cert`."""
     for path in (cert, key):
         read_pem(path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -235,11 +219,7 @@ def make_token() -> BearerToken:
 
 
 def read_token_file(path: Path) -> BearerToken:
-    """Return the token in the file.
-
-    Raises:
-        InvalidRequest: if the file cannot be read, is not private, or holds no token.
-    """
+    """Return the token in the file; raises InvalidRequest if there is none, or not private."""
     try:
         return BearerToken.parse(read_token(path))
     except InvalidRequest as error:

@@ -54,11 +54,7 @@ def signed_link(key: bytes, path: str, expires: int) -> str:
 
 
 def check_link(key: bytes, path: str, expires: str, signature: str, now_s: float) -> None:
-    """Check the query of a link; `now_s` is the verifier's clock, in Unix seconds.
-
-    Raises:
-        PermissionDenied: if the link was not signed by `key`, or is not valid now.
-    """
+    """Raise PermissionDenied unless `key` signed the link, and it is valid now, at `now_s`."""
     is_number = expires.isascii() and expires.isdigit() and len(expires) <= MAX_SECONDS_DIGITS
     seconds = int(expires) if is_number else 0
     expected = sign(key, path, seconds).encode()

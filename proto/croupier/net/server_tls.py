@@ -69,11 +69,7 @@ class ServerTls:
 
     @classmethod
     def load(cls, files: TlsFiles, now_s: float) -> ServerTls:
-        """Read the files and check them; `now_s` is the time in Unix seconds.
-
-        Raises:
-            InvalidRequest: if a file cannot be used, or the certificate is not valid at `now_s`.
-        """
+        """Read and check the files at `now_s`, Unix seconds; raises InvalidRequest if unusable."""
         for _ in range(_MAX_READS):
             before = signature_of(files.paths)
             try:

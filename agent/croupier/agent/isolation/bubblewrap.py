@@ -188,11 +188,7 @@ class Bubblewrap:
         )
 
     def try_out(self, view: Sequence[str], directory: Path, *, has_network: bool = True) -> None:
-        """Run a trivial program in a box whose sandbox is `directory`. Blocks for 5 s at most.
-
-        Raises:
-            Unavailable: if that fails, with the reason.
-        """
+        """Run a trivial program in a box at `directory`, for 5 s; raises Unavailable on failure."""
         user = (f"user={_NO_USER}",) if self.by_root else ()
         inside = (str(directory), *user, "--", "/bin/sh", "-c", "exit 0")
         words = self.command(view, inside, has_network=has_network)

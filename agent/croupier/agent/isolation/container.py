@@ -100,11 +100,7 @@ class Container(Isolator):
         )
 
     def join(self, launch: Launch) -> Launch:
-        """Enter the container, with the restrictions that the runtime has set for its task.
-
-        Raises:
-            Unavailable: if the image was removed.
-        """
+        """Enter the container, restricted as its task; raises Unavailable if the image is gone."""
         if not launch.info.isolation.image:
             return launch
         try:

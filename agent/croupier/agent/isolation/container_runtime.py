@@ -213,11 +213,7 @@ class Runtime:
 
 
 def build_program(directory: Path) -> Path:
-    """Return the compiled `container.c`; blocks while it compiles, 20 s at most.
-
-    Raises:
-        Unavailable: if it cannot be compiled.
-    """
+    """Return the compiled `container.c`, after 20 s at most; raises Unavailable if that fails."""
     # Containers of tasks use older ones until they end. It also runs inside images, which have no
     # libraries of this machine.
     try:

@@ -73,11 +73,7 @@ class ProjectQuotas:
     """The quotas of one file system. All calls raise OSError if the kernel refuses."""
 
     def __init__(self, root: Path) -> None:
-        """Use the file system of `root`.
-
-        Raises:
-            OSError: if it has no project quotas, or this process may not use them.
-        """
+        """Use the file system of `root`; raises OSError if its project quotas cannot be used."""
         self._fd = open_directory(root, to_list=True)
         try:
             _, limit = self._read(FIRST_ID)

@@ -57,11 +57,7 @@ class DiskWalk:
     """
 
     def __init__(self, root: int) -> None:
-        """Begin at the open directory `root`, which the walk closes.
-
-        Raises:
-            OSError: if it cannot be read.
-        """
+        """Begin at the directory `root`, which the walk closes; raises OSError if unreadable."""
         try:
             found = os.fstat(root)
             self._entries = os.scandir(root)
@@ -211,11 +207,7 @@ class HiddenFiles:
                 self._add_shared(path, until)
 
     def of(self, run: str, sandbox: int) -> FileTotals:
-        """Return the hidden files of a run, whose sandbox is open as a descriptor.
-
-        Raises:
-            OSError: if the sandbox is gone.
-        """
+        """Return the hidden files of a run by its open sandbox; raises OSError if that is gone."""
         home = os.fstat(sandbox)
         found = removed_files(self._pids.get(run, ()), home.st_dev)
         return found + self._by_uid.get(home.st_uid, NOTHING)

@@ -22,11 +22,7 @@ OWN: Final = "own"
 
 
 def parse_roots(text: str) -> tuple[Path, ...]:
-    """Read absolute directories separated by commas.
-
-    Raises:
-        InvalidRequest: if one is not absolute, or is the root directory.
-    """
+    """Read absolute directories separated by commas; raises InvalidRequest for others, or /."""
     roots = tuple(Path(word) for word in text.split(",") if word)
     for root in roots:
         if not root.is_absolute() or os.path.normpath(root) == "/":
@@ -40,11 +36,7 @@ def format_roots(roots: tuple[Path, ...]) -> str:
 
 
 def parse_size(text: str) -> int:
-    """Read an amount of disk space, such as `10GB`; return bytes.
-
-    Raises:
-        InvalidRequest: if it is not an amount above 0.
-    """
+    """Read disk space such as `10GB`, return bytes; raises InvalidRequest if not above 0."""
     try:
         given = Resources.parse(f"disk:{text}")
     except InvalidRequest as error:

@@ -70,11 +70,7 @@ class ImageStore:
         self._lock = threading.Lock()
 
     def find(self, name: ImageName) -> Image | None:
-        """Return the image if it is on this machine.
-
-        Raises:
-            NotFound: if the layout that the name is of cannot be read.
-        """
+        """Return the image if it is on this machine; raises NotFound if the layout is unusable."""
         if name.is_directory:
             assert name.path is not None
             return Image(name.path)
@@ -102,11 +98,7 @@ class ImageStore:
             return image
 
     def pull(self, name: ImageName) -> None:
-        """Fetch and unpack an image, so that `find` returns it. Blocks for minutes.
-
-        Raises:
-            CroupierError: if that fails; nothing is left then.
-        """
+        """Fetch and unpack an image for `find`; blocks for minutes. Raises CroupierError."""
         began = time.monotonic()
         if self._tools.missing:
             raise Unavailable(f"{self._tools.missing} is not installed on this agent")

@@ -56,11 +56,7 @@ class ImageName:
         return self.path is not None and not self.tag
 
     def source(self) -> str:
-        """Return what identifies the present content of a layout; empty for a registry.
-
-        Raises:
-            NotFound: if the layout has no such image, or cannot be read.
-        """
+        """Return what identifies a layout's content, empty for a registry; raises NotFound."""
         if self.path is None or self.is_directory:
             return ""
         index = read_json(self.path / "index.json", f"image {self.text}")
@@ -90,11 +86,7 @@ def parse_image(text: str, roots: tuple[Path, ...]) -> ImageName:
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:
-    """Read a small file with a JSON object.
-
-    Raises:
-        NotFound: if there is none; the message begins with `what`.
-    """
+    """Read a small JSON file; raises NotFound, which begins with `what`, if there is none."""
     try:
         with os.fdopen(open_beneath(path, os.O_RDONLY), "rb") as file:
             text = file.read(MAX_JSON + 1)

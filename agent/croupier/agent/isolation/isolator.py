@@ -42,11 +42,7 @@ _numbers = attrgetter(*(each.name for each in fields(Usage)))
 
 
 def parse_levels(text: str) -> tuple[str, ...]:
-    """Read `auto`, `none`, or levels separated by commas.
-
-    Raises:
-        InvalidRequest: if a word is unknown or given twice, or `auto` or `none` is not alone.
-    """
+    """Read `auto`, `none`, or levels separated by commas; raises InvalidRequest for others."""
     words = tuple(word.strip() for word in text.split(","))
     if words in ((AUTO,), (NONE,)):
         return words

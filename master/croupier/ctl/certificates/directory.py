@@ -103,11 +103,7 @@ class AuthorityDirectory:
         return CertificateFiles(*files, made.certificate)
 
     def renew(self, cert: Path, days: int, now: datetime) -> CertificateFiles:
-        """Sign a certificate again, for the same names and key, and replace its file.
-
-        Raises:
-            InvalidRequest: if the files cannot be used.
-        """
+        """Replace a certificate by its renewal; raises InvalidRequest for unusable files."""
         key = cert.with_suffix(".key")
         found = read_certificates(cert)
         if len(found) != 1 or is_authority(found[0]):
@@ -218,11 +214,7 @@ def _write(path: Path, data: bytes, mode: int) -> None:
 
 
 def certificate_views(path: Path, now: datetime) -> list[View]:
-    """Return the certificates in a file, or in all `.crt` files of a directory.
-
-    Raises:
-        InvalidRequest: if there are none.
-    """
+    """Return the certificates of a file, or of a directory; raises InvalidRequest without any."""
     paths = sorted(path.glob("*.crt")) if path.is_dir() else [path]
     if not paths:
         raise InvalidRequest(f"there is no .crt file in {path}")

@@ -122,11 +122,7 @@ def _print(answer: pb.WatchEventsResponse, *, as_json: bool) -> None:
 def first_request(
     since: str = "", kinds: Sequence[str] = (), limit: int = 0, *, follow: bool = False
 ) -> pb.WatchEventsRequest:
-    """Return the request for the events that the flags select.
-
-    Raises:
-        InvalidRequest: if `since` is neither a duration nor an id.
-    """
+    """Return the request that the flags select; raises InvalidRequest if `since` is malformed."""
     request = pb.WatchEventsRequest(follow=follow, kinds=kinds, limit=min(limit, 2**32 - 1))
     if _ID.fullmatch(since):
         request.since = since

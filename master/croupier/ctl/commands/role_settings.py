@@ -185,11 +185,7 @@ def weight_change(role: str, weight: str, resources: Sequence[str]) -> pb.RoleCh
 def quota_change(
     role: str, guarantee: str | None, limit: str | None, preemption: str | None
 ) -> pb.RoleChange:
-    """Return the change of `quota set`; None leaves a setting as it is.
-
-    Raises:
-        InvalidRequest: if an argument is malformed, or all are None.
-    """
+    """Return the change of `quota set`; raises InvalidRequest if all are None, or malformed."""
     given = (guarantee, limit, preemption)
     parts = [part for part, text in zip(QUOTA_PARTS, given, strict=True) if text is not None]
     if not parts:

@@ -115,11 +115,7 @@ class Cluster:
             os.close(wait)
 
     async def watch(self) -> None:
-        """Report and restart each daemon that ends, until cancelled.
-
-        Raises:
-            OSError: if one cannot be restarted.
-        """
+        """Report and restart each daemon that ends; raises OSError if one cannot be restarted."""
         daemons = (self._plan.master, *self._plan.agents)
         await until_one_ends(*(self._keep(*each) for each in enumerate(daemons)))
 

@@ -101,11 +101,7 @@ class LocalSecurity:
             raise InvalidRequest(f"cannot write {private}: {error.strerror}") from None
 
     def let_join(self) -> None:
-        """Write the token by which agents join, once the master knows it: agents wait for it.
-
-        Raises:
-            InvalidRequest: if it cannot be written.
-        """
+        """Write the join token once the master knows it; raises InvalidRequest if that fails."""
         try:
             create_token_file(self.files.join_token, self.join_token)
         except OSError as error:

@@ -35,11 +35,7 @@ class Placed:
 
 
 def place_best(machines: Machines, users: Sequence[User]) -> Placed:
-    """Search the best placement of the users' tasks.
-
-    Raises:
-        Undefined: if a user could start tasks without end, or there are too many placements.
-    """
+    """Search the best placement; raises Undefined if there are too many, or tasks without end."""
     if any(user.backlog is None and not any(user.demand) for user in users):
         raise Undefined("nothing bounds a user's tasks")
     # Tasks of the last user, and how the others were placed, by the tasks of the others.

@@ -34,11 +34,7 @@ class User:
 
 
 def drf(capacity: Amounts, users: Sequence[User]) -> list[Fraction]:
-    """Return the tasks of each user under (weighted) dominant resource fairness.
-
-    Raises:
-        Undefined: if a user's share cannot grow and nothing else bounds its tasks.
-    """
+    """Return each user's tasks under (weighted) DRF; raises Undefined if nothing bounds them."""
     return fill(
         capacity, users, [max(_parts(capacity, user), default=Fraction(0)) for user in users]
     )

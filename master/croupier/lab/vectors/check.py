@@ -49,11 +49,7 @@ class CheckedVector:
 
 
 def check_text(text: str) -> Iterator[CheckedVector]:
-    """Check a file's vectors one by one.
-
-    Raises:
-        Malformed: before the first result, if the text does not follow the schema.
-    """
+    """Check a file's vectors one by one; raises Malformed at first if it breaks the schema."""
     entries = read_document(text)
     found = list(map(_readable, entries))
     vectors = [vector for vector in found if isinstance(vector, Vector)]
@@ -117,11 +113,7 @@ def _refused(name: str, why: str) -> CheckedVector:
 
 
 def check_file(path: Path) -> int:
-    """Print each failure and, last, `N passed, N failed`; return the exit code.
-
-    Raises:
-        InvalidRequest: if the file cannot be read.
-    """
+    """Print failures, then `N passed, N failed`; return the exit code. Raises InvalidRequest."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:

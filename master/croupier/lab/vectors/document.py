@@ -40,11 +40,7 @@ class Malformed(CroupierError):
 
 
 def read_document(text: str) -> list[object]:
-    """Return the vectors of a file, each as parsed JSON.
-
-    Raises:
-        Malformed: if the file does not follow the schema.
-    """
+    """Return the vectors of a file as parsed JSON; raises Malformed if it breaks the schema."""
     try:
         document = json.loads(
             text,
@@ -74,11 +70,7 @@ def read_document(text: str) -> list[object]:
 
 
 def read_vector(found: object) -> Vector:
-    """Return one vector, with every field checked.
-
-    Raises:
-        Unreadable: if a field is unknown, missing, or against the schema.
-    """
+    """Return one vector with every field checked; raises Unreadable if it breaks the schema."""
     fields = _mapping(found, "a vector")
     _check_nesting(fields)
     unknown = sorted(fields.keys() - FIELDS)

@@ -35,11 +35,7 @@ class Mismatch:
 
 
 def look_up(facts: Sequence[Fact], key: str, wanted: object) -> Got:
-    """Return the fact whose pattern matches `key`; its function gets the pattern's groups.
-
-    Raises:
-        Unreadable: if no pattern matches, or the fact cannot be computed.
-    """
+    """Return the fact of the pattern that matches `key`, by its groups; raises Unreadable."""
     for pattern, compute in facts:
         match = re.fullmatch(pattern, key)
         if match:

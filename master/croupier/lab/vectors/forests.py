@@ -27,11 +27,7 @@ ALLOCATOR = "allocator"
 
 
 def forest_of(vector: Vector) -> Forest:
-    """Return the clients and pools of a vector, with nothing running.
-
-    Raises:
-        Unreadable: if there are no clients, or a backlog is not a whole number.
-    """
+    """Return a vector's clients and pools, with nothing running; raises Unreadable if malformed."""
     if not vector.clients:
         raise Unreadable("`demands` is empty or missing")
     if not vector.capacity:

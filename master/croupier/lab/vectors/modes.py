@@ -64,11 +64,7 @@ class Fill:
 
 
 def read_events(lines: Sequence[str], clients: Sequence[str]) -> list[Fill | Finish]:
-    """Return the events in order; the first fill may be missing from `lines`.
-
-    Raises:
-        Unreadable: if a line is not understood, or names no client.
-    """
+    """Return the events in order, a first fill included; raises Unreadable for malformed lines."""
     events = [_read(line.strip(), clients) for line in lines]
     return events if events and isinstance(events[0], Fill) else [Fill(), *events]
 

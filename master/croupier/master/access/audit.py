@@ -149,11 +149,7 @@ class AuditFile:
     """Appends lines to a file, and begins another when it is large."""
 
     def __init__(self, path: Path, file_bytes: int = FILE_BYTES, write: Write = write_all) -> None:
-        """Open the file; only its owner may read it.
-
-        Raises:
-            Unavailable: if that fails, or `path` is not a regular file.
-        """
+        """Open the file for its owner alone; raises Unavailable if that fails, or it is no file."""
         self._path, self._file_bytes, self._write_all = path, file_bytes, write
         try:
             self._file = _open(path)

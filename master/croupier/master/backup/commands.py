@@ -19,11 +19,7 @@ from croupier.master.leadership.lineage import Names
 
 
 def back_up(flags: StoreFlags, output: Path) -> str:
-    """Copy the store to the file `output`, and return a line about it.
-
-    Raises:
-        CroupierError: if the store cannot be read, or the file cannot be written or exists.
-    """
+    """Copy the store to a new file `output`, and return a line about it; raises CroupierError."""
     output = output.expanduser()
     if flags.store.etcd is not None:
         from croupier.master.backup.etcd import back_up_etcd

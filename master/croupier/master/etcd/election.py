@@ -109,11 +109,7 @@ class EtcdElection:
         return self._term.revision
 
     async def win(self) -> None:
-        """Wait until this master leads, even while etcd is unavailable.
-
-        Raises:
-            InvalidRequest: if etcd refuses this master, as for a wrong password or certificate.
-        """
+        """Wait until this master leads, even without etcd; raises InvalidRequest if refused."""
         if self.is_won:
             return
         await self.resign()

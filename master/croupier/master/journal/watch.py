@@ -67,11 +67,7 @@ class Watch:
     """A reader of the journal of one term."""
 
     def __init__(self, term: Term, caller: Caller, query: pb.WatchEventsRequest) -> None:
-        """Read from where `query` says.
-
-        Raises:
-            InvalidRequest: if `since` is no id of an event, or there is no such kind.
-        """
+        """Read from where `query` says; raises InvalidRequest for a malformed id, or kind."""
         self._term, self._caller, self._query = term, caller, query
         self._kinds = matching_kinds(query.kinds)
         # Later steps may run in tasks of other calls.

@@ -220,11 +220,7 @@ class Authenticator:
 
 
 def _read_certificate(presented: Presented) -> tuple[str, Caller]:
-    """Return the trust domain and the holder of a certificate.
-
-    Raises:
-        AuthenticationFailed: if it does not name exactly one principal.
-    """
+    """Return trust domain and holder; raises AuthenticationFailed unless it names exactly one."""
     names = [each.decode("utf-8", "replace") for each in presented.names]
     found = [each for each in map(split_uri, names) if each is not None]
     if len(found) != 1:

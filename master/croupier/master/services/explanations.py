@@ -60,11 +60,7 @@ def view_reasons(
     now: float,
     caller: Principal = ANONYMOUS,
 ) -> Generator[Pause, None, pb.ExplainResponse]:
-    """Explain why a framework gets no more offers, of any agent or of `agent_id`.
-
-    Raises:
-        NotFound: if there is no such framework or agent, or the caller may not view it.
-    """
+    """Explain why a framework gets no more offers, of any agent or `agent_id`; raises NotFound."""
     visible, framework = Visibility(state, caller), state.frameworks.get(framework_id)
     if framework is None or not visible.has_framework(framework):
         raise NotFound(f"no framework {framework_id!r}")

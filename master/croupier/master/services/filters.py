@@ -40,11 +40,7 @@ def filter_key(request: Any) -> str:
 
 
 def text_filter(text: str) -> Callable[..., bool]:
-    """Return a test of whether one of some texts, such as an id or a name, contains `text`.
-
-    Raises:
-        InvalidRequest: if it is too long.
-    """
+    """Return a test of whether a text contains `text`; raises InvalidRequest if it is too long."""
     if len(text) > MAX_TEXT:
         raise InvalidRequest(f"a text to search for has at most {MAX_TEXT} characters")
     wanted = text.lower()

@@ -24,11 +24,7 @@ STREAMS: Final = ("stdout", "stderr")
 def readable_tasks(
     state: State, request: pb.GetOutputLinksRequest, permissions: Permissions
 ) -> list[TaskPlace]:
-    """Return the requested tasks whose output the caller may read.
-
-    Raises:
-        InvalidRequest: if too many tasks are requested.
-    """
+    """Return the requested tasks whose output may be read; raises InvalidRequest if too many."""
     if len(request.tasks) > MAX_TASKS:
         raise InvalidRequest(f"a call returns links to at most {MAX_TASKS:,} tasks")
 

@@ -270,11 +270,7 @@ def _make_token(name: str, listing_id: str, last: str) -> str:
 
 
 def _parse_token(name: str, token: str) -> tuple[str, str | None]:
-    """Return the listing and the last key shown; None before the first page.
-
-    Raises:
-        WrongPageToken: if it is not a token of the list `name`.
-    """
+    """Return the listing and the last key; None before the first page. Raises WrongPageToken."""
     if not token:
         return "", None
     try:

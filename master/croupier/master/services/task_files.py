@@ -250,11 +250,7 @@ def _advance(part: pb.ReadTaskFileRequest, chunk: Chunk) -> None:
 
 
 def listing_to_wire(found: Mapping[str, Any]) -> pb.ListTaskFilesResponse:
-    """Return the message for an agent's listing: an agent may be false, or of another release.
-
-    Raises:
-        Unavailable: if it has another form.
-    """
+    """Return the message for a listing, which may be false; raises Unavailable if malformed."""
     answer, size = pb.ListTaskFilesResponse(), 0
     try:
         for entry in found["entries"]:

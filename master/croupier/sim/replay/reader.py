@@ -46,11 +46,7 @@ class Reader:
     """
 
     def __init__(self, path: Path) -> None:
-        """Find the files of the run that `path` belongs to.
-
-        Raises:
-            BadLog: if `path` is not a log, or a file in the middle is missing.
-        """
+        """Find the files of the run of `path`; raises BadLog if it is no log, or one is missing."""
         named = _head(path)
         heads = {each: named if each == path else _head_or_none(each) for each in _siblings(path)}
         mine = {

@@ -45,11 +45,7 @@ class Replayed:
 
 
 def find(path: Path, change: Change, progress: Progress, *, verify: bool = False) -> Replayed:
-    """Return the result for the log at `path`.
-
-    Raises:
-        CroupierError: if the log cannot be read, or a decision differs from the recorded one.
-    """
+    """Return the result for the log at `path`; raises CroupierError if unreadable or different."""
     reader = Reader(path)
     if verify and not reader.has_beginning:
         raise BadLog(

@@ -116,11 +116,7 @@ def identities_in(uris: Iterable[str], trust_domain: str) -> tuple[str, ...]:
 
 
 def is_token_of_file(token: str, path: Path) -> bool:
-    """Return whether `token` is the one on the first line of a file, which is read now.
-
-    Raises:
-        Unavailable: if the file cannot be read.
-    """
+    """Return whether `token` is on the first line of a file, read now; raises Unavailable."""
     try:
         expected = read_token(path)
     except InvalidRequest as error:

@@ -45,11 +45,7 @@ _REFUSALS: Final = {400: InvalidRequest, 404: NotFound}
 
 
 async def fetch_json(url: str, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
-    """Return the JSON object at `url`; proxies of the environment apply.
-
-    Raises:
-        Unavailable: if there is none within `timeout_s`, or it is larger than 512 KiB.
-    """
+    """Return the JSON object at `url`, up to 512 KiB, maybe by a proxy; raises Unavailable."""
     import aiohttp
 
     try:

@@ -36,11 +36,7 @@ class LateHttpServer:
         self._loading: asyncio.Task[None] | None = None
 
     async def start(self, address: Address) -> int:
-        """Listen on `address` and return the port.
-
-        Raises:
-            Unavailable: if the port is taken or the host is not this machine's.
-        """
+        """Listen on `address`, return the port; raises Unavailable if that is not possible."""
         self._listening = await Listening.open(address)
         self._loading = asyncio.create_task(self._load(self._listening), name="http")
         return self._listening.port

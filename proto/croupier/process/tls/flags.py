@@ -67,11 +67,7 @@ class TlsFlags:
 
 
 def check_exposed(address: Address, *, is_encrypted: bool, is_authenticated: bool) -> None:
-    """Check that a listener on `address` is protected, if other machines can reach it.
-
-    Raises:
-        InvalidRequest: if it is not.
-    """
+    """Raise InvalidRequest if other machines can reach a listener that is not protected."""
     if address.is_loopback or (is_encrypted and is_authenticated):
         return
     lacking = [] if is_encrypted else ["encrypted"]

@@ -95,11 +95,7 @@ class RenewedTls(Renewal):
     def __init__(
         self, files: TlsFiles, clock: Clock, check: Callable[[ServerTls], None] = lambda _: None
     ) -> None:
-        """Read the files; `check` raises InvalidRequest for contents that must not be used.
-
-        Raises:
-            InvalidRequest: if they cannot be used.
-        """
+        """Read the files; raises InvalidRequest if they cannot be used, or if `check` does."""
         super().__init__(files.paths)
         self._files, self._clock, self._check = files, clock, check
         self.current = self._load()

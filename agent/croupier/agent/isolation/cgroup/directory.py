@@ -82,11 +82,7 @@ class GroupDirectory:
     """A directory of groups, by descriptor. Methods raise OSError if the system refuses."""
 
     def __init__(self, path: str, *, create: bool = True) -> None:
-        """Open the directory, and make it if it is missing.
-
-        Raises:
-            Unavailable: if it exists and is not this agent's.
-        """
+        """Open the directory, and make it if missing; raises Unavailable if it is another's."""
         self.path = path
         if create:
             Path(path).mkdir(0o755, exist_ok=True)

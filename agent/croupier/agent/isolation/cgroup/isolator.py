@@ -145,11 +145,7 @@ class CgroupIsolator(Isolator):
         self._remove(run)
 
     def clean(self, known: Collection[str]) -> None:
-        """Kill what runs of earlier agents have left, and remove their groups.
-
-        Raises:
-            OSError: if a process does not end, or a group cannot be removed.
-        """
+        """Kill what runs of earlier agents have left, and remove their groups; raises OSError."""
         errors: list[OSError] = []
         every = (self._groups, *self._earlier)
         for run in sorted(set().union(*(each.names() for each in every)).difference(known)):
