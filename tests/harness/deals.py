@@ -138,6 +138,12 @@ class Case:
     def _do_withhold(self, agent: str) -> None:
         self._fixture.allocator.activate_agent(AgentId(agent), False)
 
+    def _do_return(self, agent: str) -> None:
+        self._fixture.allocator.activate_agent(AgentId(agent), True)
+
+    def _do_change(self, agent: str, total: str, **attributes: str) -> None:
+        self._fixture.allocator.change_agent(AgentId(agent), amount(total), "", attributes)
+
     def _do_lose(self, agent: str) -> None:
         self._fixture.allocator.remove_agent(AgentId(agent))
 

@@ -10,7 +10,6 @@ from croupier.master.allocator import Allocator, Grant, Rules
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.share import Totals
 from croupier.master.allocator.tree import Tree
-from croupier.model.attributes import equals
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
@@ -221,12 +220,3 @@ def test_an_agent_changes_around_what_is_charged_on_it() -> None:
     assert allocator.queries.free(A1) == Resources.parse("mem:1GB")
     assert allocator.queries.share(F1) == 1
     check_allocator(allocator)
-
-
-def test_constraints_are_matched_again_after_an_agent_changed() -> None:
-    allocator = make_allocator(F1)
-    allocator.set_demand(F1, (Demand(Resources.parse("cpus:1"), 1, (equals("rack", "r1"),)),))
-    allocator.add_agent(A1, Resources.parse("cpus:4"))
-    assert allocator.run(0.0) == []
-    allocator.change_agent(A1, Resources.parse("cpus:4"), "h", {"rack": "r1"})
-    assert len(allocator.run(0.0)) == 1

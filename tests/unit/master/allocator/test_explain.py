@@ -8,8 +8,7 @@ from croupier.master.allocator import Cause, PassedOver, Rules
 from croupier.master.allocator.agent_pool import Earmark
 from croupier.master.allocator.policies import NAMES, make
 from croupier.model.ids import AgentId, FrameworkId, Role
-from croupier.model.roles import RoleSettings
-from tests.harness.allocator_fixture import AllocatorFixture, amount, role_of, want
+from tests.harness.allocator_fixture import AllocatorFixture, amount, want
 from tests.harness.reasons import reasons_of
 
 F = FrameworkId("f")
@@ -18,19 +17,6 @@ F = FrameworkId("f")
 def first_reason(fixture: AllocatorFixture, agent: str | None = None) -> PassedOver:
     agent_id = None if agent is None else AgentId(agent)
     return reasons_of(fixture.allocator.queries, F, agent_id, fixture.now)[0]
-
-
-def test_a_framework_that_is_alone_waits_for_its_own_tasks() -> None:
-    fixture = AllocatorFixture()
-    fixture.framework("f", want("cpus:2"))
-    fixture.framework("g")
-    fixture.allocator.suppress(FrameworkId("g"))
-    fixture.agent("m", "cpus:5;gpus:1")
-    fixture.fill()
-    assert reasons_of(fixture.allocator.queries, F)[0].rival == ""
-    assert first_reason(fixture).detail.startswith(
-        "it holds cpus:4, and no other framework holds any: it waits for its own tasks to end; "
-    )
 
 
 def test_explanations_change_no_reservation() -> None:
@@ -57,34 +43,6 @@ def test_explanations_change_no_reservation() -> None:
     assert (reserved.until, reserved.resting) == before
 
 
-def test_withheld_agents_do_not_count_as_in_use() -> None:
-    fixture = AllocatorFixture()
-    fixture.framework("f", want("cpus:2"))
-    for name in ("m", "drained"):
-        fixture.agent(name, "cpus:2")
-    fixture.allocator.activate_agent(AgentId("drained"), False)
-    fixture.fill()
-    case = first_reason(fixture)
-    assert (case.cause, case.agents) == (Cause.IN_USE, 1)
-
-
-def test_all_agents_are_counted_after_a_pass_over_one() -> None:
-    """An agent that returns is visited alone, and the others are as full as before."""
-    fixture = AllocatorFixture()
-    fixture.framework("g", want("cpus:2", 3))
-    for name in ("m1", "m2", "m3"):
-        fixture.agent(name, "cpus:2;mem:4GB")
-    fixture.fill()
-    fixture.framework("f", want("cpus:2"))
-    fixture.fill()
-    assert first_reason(fixture).agents == 3
-    for is_active in (False, True):
-        fixture.allocator.activate_agent(AgentId("m1"), is_active)
-        fixture.fill()
-        case = first_reason(fixture)
-        assert (case.cause, case.agents) == (Cause.IN_USE, 2 + is_active)
-
-
 def test_resources_are_earmarked_for_another() -> None:
     fixture = AllocatorFixture()
     fixture.framework("f", want("cpus:1"))
@@ -97,15 +55,6 @@ def test_resources_are_earmarked_for_another() -> None:
     assert first_reason(fixture).cause is first_reason(fixture, "m").cause is Cause.EARMARKED
     assert first_reason(fixture).about == "g"
     assert fixture.causes("g")[0] is Cause.MAKING_ROOM
-
-
-def test_its_offer_has_the_maximum_of_units() -> None:
-    fixture = AllocatorFixture()
-    fixture.framework("f", want("cpus:1", most=2))
-    fixture.agent("m", "cpus:4")
-    fixture.deal()
-    fixture.tree.refresh()
-    assert first_reason(fixture).cause is Cause.IN_USE
 
 
 def test_explaining_changes_nothing() -> None:
@@ -150,34 +99,6 @@ def test_an_explanation_of_many_agents_lets_other_work_run() -> None:
     assert [each.agents for each in found if each is not None] == [1200]
 
 
-def beaten(policy: str = "drf", **roles: RoleSettings) -> PassedOver:
-    """Return why `f`, with 2 of 9 cpus, lost 2 of 3 free cpus to `g`, which holds 4."""
-    fixture = AllocatorFixture(make(policy, 1), roles=roles)
-    fixture.framework("g", want("cpus:2"))
-    fixture.agent("old", "cpus:4")
-    fixture.fill()
-    fixture.demand("g")
-    fixture.allocator.suppress(FrameworkId("g"))
-    fixture.framework("f", want("cpus:2"))
-    fixture.agent("new", "cpus:2")
-    fixture.fill()
-    fixture.allocator.revive(FrameworkId("g"))
-    fixture.demand("g", want("cpus:2"))
-    fixture.agent("m", "cpus:3")
-    assert fixture.takers() == ["g"]
-    return first_reason(fixture)
-
-
-def test_other_measures_are_named() -> None:
-    assert beaten("slots", g=role_of(4)).detail == (
-        "g in role g was dealt to last; number of slots over weight of role g 0.750 (weight 4),"
-        " of role f 1.000 (weight 1); it is number 2 in order"
-    )
-    assert "number of cpus over weight of role g 1.500" in (
-        beaten("single-resource", g=role_of(4)).detail
-    )
-
-
 @pytest.mark.parametrize("policy", [name for name in NAMES if name != "drf"])
 def test_entitlements_are_shown_only_where_they_decide(policy: str) -> None:
     fixture = AllocatorFixture(make(policy, 1))
@@ -200,13 +121,3 @@ def test_agents_alike_are_counted_whenever_they_came() -> None:
         assert fixture.deal() == []
     cases = {each.cause: each.agents for each in reasons_of(fixture.allocator.queries, F)}
     assert cases[Cause.DOES_NOT_FIT] == 3
-
-
-def test_a_limit_that_was_removed_is_not_named() -> None:
-    fixture = AllocatorFixture(roles={"f": role_of(limit="mem:1GB")})
-    fixture.framework("f", want("mem:2GB"))
-    fixture.agent("m", "mem:4GB")
-    fixture.deal()
-    assert first_reason(fixture).cause is Cause.LIMIT
-    fixture.set_role("f", role_of())
-    assert {each.cause for each in reasons_of(fixture.allocator.queries, F)} == {Cause.IN_USE}

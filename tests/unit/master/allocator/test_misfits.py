@@ -10,7 +10,7 @@ from croupier.master.allocator import profiles as profiles_module
 from croupier.master.allocator.agent_allocation import AgentAllocation
 from croupier.model.attributes import equals
 from croupier.model.ids import AgentId, FrameworkId
-from tests.harness.allocator_fixture import AllocatorFixture, amount, role_of, want
+from tests.harness.allocator_fixture import AllocatorFixture, want
 from tests.harness.allocator_invariants import check_allocator
 from tests.harness.reasons import reasons_of
 
@@ -59,48 +59,6 @@ def test_one_framework_of_a_kind_is_checked_once_on_agents_alike(
     checks.clear()
     assert fixture.takers() == ["g"]
     assert [each for each in checks if "g" not in each] == []
-
-
-def test_it_is_dealt_an_agent_that_comes() -> None:
-    fixture = waiting()
-    fixture.agent("o", "cpus:8", zone="a")
-    assert fixture.takers() == ["f0"]
-
-
-def test_it_is_dealt_an_agent_that_grows_or_changes_its_attributes() -> None:
-    fixture = waiting()
-    fixture.allocator.change_agent(AgentId("m"), amount("cpus:8"), "", {"zone": "a"})
-    assert fixture.dealt() == ["f0 m cpus:8"]
-    fixture.allocator.change_agent(AgentId("n"), amount("cpus:8"), "", {"zone": "a"})
-    assert fixture.dealt() == ["f1 n cpus:8"]
-
-
-def test_an_agent_that_shrinks_is_a_misfit() -> None:
-    fixture = AllocatorFixture()
-    fixture.framework("f0", LARGE)
-    fixture.agent("m", "cpus:8")
-    (grant,) = fixture.deal()
-    fixture.decline(grant)
-    fixture.allocator.change_agent(AgentId("m"), amount("cpus:4"), "", {})
-    assert fixture.deal() == []
-    assert fixture.causes("f0") == [Cause.DOES_NOT_FIT]
-
-
-def test_it_is_dealt_agents_after_its_demand_changed() -> None:
-    fixture = waiting()
-    fixture.demand("f7", want("cpus:8", 1))
-    assert fixture.dealt() == ["f7 n cpus:8"]
-    fixture.demand("f8", LARGE, want("cpus:1", 1))
-    assert fixture.dealt() == ["f8 m cpus:1"]
-
-
-def test_a_constraint_on_another_attribute_tells_agents_apart() -> None:
-    fixture = waiting()
-    fixture.agent("o", "cpus:4", zone="a", rack="r1")
-    fixture.agent("p", "cpus:4", zone="a", rack="r2")
-    fixture.framework("g", want("cpus:1", None, equals("rack", "r2")))
-    assert fixture.dealt() == ["g p cpus:4"]
-    assert fixture.causes("g") == [] or Cause.CONSTRAINT not in fixture.causes("f0", "p")
 
 
 def test_a_shape_that_is_met_does_not_keep_the_others_in_sight(checks: list[str]) -> None:
@@ -181,17 +139,6 @@ def test_groups_that_are_empty_are_dropped() -> None:
     groups = fixture.tree.roles[next(iter(fixture.tree.roles))].groups
     assert groups is not None
     assert len(groups._groups) <= 2 * 20 + 8
-
-
-def test_limits_and_misfits_are_told_apart() -> None:
-    fixture = AllocatorFixture(roles={"r": role_of(limit="cpus:2")})
-    fixture.framework("f0", want("cpus:3", 1), roles=["r"])
-    fixture.agent("m", "cpus:2")
-    assert fixture.deal() == []
-    assert fixture.causes("f0") == [Cause.DOES_NOT_FIT]
-    fixture.agent("n", "cpus:4")
-    assert fixture.deal() == []
-    assert fixture.causes("f0") == [Cause.LIMIT]
 
 
 def test_a_sweep_passes_over_agents_without_room(checks: list[str]) -> None:

@@ -114,14 +114,6 @@ class TestSingleResource:
 
 
 class TestSlots:
-    def test_tasks_count_whatever_they_take(self) -> None:
-        fixture = AllocatorFixture(policies.make("slots"))
-        fixture.framework("small", want("cpus:1"))
-        fixture.framework("large", want("cpus:4"))
-        fixture.agent("m", "cpus:20")
-        fixture.fill()
-        assert tasks(fixture, "cpus") == {"small": 4, "large": 16}
-
     def test_offers_count_as_slots_until_they_are_answered(self) -> None:
         fixture = AllocatorFixture(policies.make("slots"))
         fixture.framework("f", roles=["r"])
