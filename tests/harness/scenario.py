@@ -30,6 +30,7 @@ from croupier.master.core.messages import (
     Subscribed,
     Updated,
 )
+from croupier.master.core.records import AgentRecord
 from croupier.master.core.settings import Settings
 from croupier.master.core.tasks import Task
 from croupier.model.access import AGENT_USER
@@ -314,7 +315,15 @@ class Story(AccessCommands, OperatorCommands, TaskCommands):
             self._out.append(f"  {blocker.task_id}: {blocker.reason}")
 
     def _do_restart(self, plain: list[str], options: dict[str, str]) -> None:
-        """Fail over to the next master; every session ends. `auth=on` or `off` changes that."""
+        """Fail over to the next master; every session ends. `auth=on` or `off` changes that.
+
+        `without-totals`: the store is of an older release.
+        """
+        if "without-totals" in plain:
+            self.world.saved = [
+                AgentRecord(each.agent_id, each.hostname) if isinstance(each, AgentRecord) else each
+                for each in self.world.saved
+            ]
         state = self.world.state
         is_on = {"on": True, "off": False}.get(options.get("auth", ""), state.settings.auth)
         state.settings = replace(state.settings, auth=is_on)
@@ -322,16 +331,19 @@ class Story(AccessCommands, OperatorCommands, TaskCommands):
         self._sessions.clear()
 
     def _do_reregister(self, plain: list[str], options: dict[str, str]) -> None:
-        """Register an agent again with these running tasks: `reregister a1 cpus:4 f.t1`."""
-        name, resources, *tasks = [word for word in plain if word not in ("lines-up", "incomplete")]
+        """Register an agent again with these tasks: `reregister a1 cpus:4 F.t1 F.t2/cpus:2`."""
+        flags = ("lines-up", "incomplete", "finished")
+        name, resources, *tasks = [word for word in plain if word not in flags]
         agent_id = AgentId(self._ids[name])
+        state = TaskState.FINISHED if "finished" in plain else TaskState.RUNNING
         listed = []
         for task in tasks:
-            owner, _, task_id = task.partition(".")
+            owner, _, rest = task.partition(".")
+            task_id, _, amount = rest.partition("/")
             framework_id = FrameworkId(self._ids[owner])
             place = (framework_id, TaskId(task_id), agent_id)
-            status = TaskStatus(*place, TaskState.RUNNING, Source.EXECUTOR, sequence=1)
-            info = make_task(task_id, options.get("each", "cpus:1;mem:1GB"))
+            status = TaskStatus(*place, state, Source.EXECUTOR, sequence=1)
+            info = make_task(task_id, amount or options.get("each", "cpus:1;mem:1GB"))
             listed.append(AgentTask(framework_id, info, status, (status,)))
         session = self.world.agent(
             resources,

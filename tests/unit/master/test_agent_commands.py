@@ -11,11 +11,9 @@ from croupier.master.core.agent_commands import (
 )
 from croupier.master.core.agent_status import AgentStatus, DrainProgress, drain_progress
 from croupier.master.core.effects import Answer
-from croupier.master.core.records import ForgetAgent
-from croupier.master.core.settings import Settings
 from croupier.master.leadership.recovery import agents_missing
 from croupier.master.metrics.gauges import STATE as AGENTS
-from croupier.model.errors import CroupierError, InvalidRequest, NotFound
+from croupier.model.errors import CroupierError, NotFound
 from croupier.model.ids import short_id
 from tests.harness.restarting import ALL, Scene
 from tests.harness.world import CLUSTER, make_task
@@ -82,18 +80,13 @@ def test_blockers_are_bounded() -> None:
     assert (scene.drain.tasks_left, len(scene.drain.blockers)) == (150, 100)
 
 
-def test_agents_are_named_by_id_or_unique_hostname() -> None:
+def test_an_agent_is_named_by_its_short_id() -> None:
     scene = Operated()
     other = scene.agent_id(scene.agent(ALL, "h2"))
-    for name in ("h2", short_id(other), other):
-        found = scene.operate(Deactivate(), name)
-        assert isinstance(found, AgentStatus)
-        assert found.agent.agent_id == other
-    third = scene.agent_id(scene.agent(ALL, "h2"))
-    error = scene.refused(Drain(), "h2")
-    assert isinstance(error, InvalidRequest)
-    assert f"{other} (connected), {third} (connected)" in str(error)
-    for name in ("unknown", "", "x" * 100_000):
+    found = scene.operate(Deactivate(), short_id(other))
+    assert isinstance(found, AgentStatus)
+    assert found.agent.agent_id == other
+    for name in ("", "x" * 100_000):
         error = scene.refused(Drain(), name)
         assert isinstance(error, NotFound)
         assert len(str(error)) < 500
@@ -105,17 +98,6 @@ def test_an_id_comes_before_a_hostname() -> None:
     found = scene.operate(Deactivate())
     assert isinstance(found, AgentStatus)
     assert found.agent.agent_id == scene.host_id
-
-
-def test_oldest_gone_agents_are_forgotten() -> None:
-    scene = Operated(Settings(gone_agents=2))
-    ids = [scene.agent_id(scene.agent(ALL, f"h{n}")) for n in range(3)]
-    for agent_id in ids:
-        scene.operate(MarkGone(), agent_id)
-    assert list(scene.state.gone) == ids[1:]
-    assert ForgetAgent(ids[0]) in scene.saved
-    scene.restart()
-    assert list(scene.state.gone) == ids[1:]
 
 
 def test_gone_id_is_not_reused() -> None:

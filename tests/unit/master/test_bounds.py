@@ -6,10 +6,9 @@ import pytest
 
 from croupier.master.allocator import Allocator
 from croupier.master.core import calls
-from croupier.master.core.agent_commands import Deactivate, MarkGone, OperateAgent, Reactivate
+from croupier.master.core.agent_commands import MarkGone, OperateAgent
 from croupier.master.core.events import AgentTask, Received
 from croupier.master.core.messages import Updated
-from croupier.master.core.records import ForgetAgent, ForgetFramework, Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.model.agent_orders import KillTask
@@ -17,27 +16,6 @@ from croupier.model.errors import Removed
 from croupier.model.ids import AgentId, TaskId
 from croupier.model.task import TaskState, TaskStatus
 from tests.harness.world import CLUSTER, World, make_task
-
-
-def test_removed_frameworks_are_bounded_in_memory_and_on_disk() -> None:
-    world = World(settings=Settings(removed_frameworks=3))
-    ids = []
-    for _ in range(5):
-        session = world.framework()
-        ids.append(world.framework_id(session))
-        world.call(session, calls.Teardown())
-    assert list(world.state.removed) == ids[2:]
-    assert [each for each in world.saved if isinstance(each, ForgetFramework)] == [
-        ForgetFramework(ids[0]),
-        ForgetFramework(ids[1]),
-    ]
-    registry = Registry()
-    for record in world.saved:
-        registry.apply(record)
-    assert set(registry.frameworks) == set(ids[2:])
-    for framework_id in ids:
-        again = world.framework(framework_id=framework_id)
-        assert isinstance(world.closed[again], Removed)
 
 
 @pytest.mark.parametrize("chosen", ["", "mine", "another-3-F7"])
@@ -121,44 +99,6 @@ def test_many_missed_updates_are_sent_in_few_messages() -> None:
     assert {status.state for status in world.updates(session)} == {TaskState.GONE_BY_OPERATOR}
 
 
-def test_unreachable_agents_without_tasks_are_forgotten() -> None:
-    world = World(settings=Settings(unreachable_agents=2))
-    sessions = [world.agent("cpus:1;mem:1GB", f"h{number}") for number in range(5)]
-    ids = [world.agent_id(session) for session in sessions]
-    framework = world.framework()
-    busy = next(each for each in world.offers(framework) if each.agent.agent_id == ids[0])
-    world.accept(framework, make_task("t1"), offers=[busy.offer_id])
-    world.do(OperateAgent(7, ids[1], Deactivate(), "me"))
-    for session in sessions:
-        world.end_session(session)
-        world.pass_time(100.0)
-    assert list(world.state.unreachable) == ids[:2], "one holds a task, one a setting"
-    assert [each for each in world.saved if isinstance(each, ForgetAgent)] == [
-        ForgetAgent(each) for each in ids[2:]
-    ]
-    assert set(world.registry().agents) == set(ids[:2])
-    # It returns as an unknown agent.
-    again = world.agent("cpus:1;mem:1GB", "h4", agent_id=ids[4])
-    assert world.agent_id(again) == ids[4]
-    assert ids[4] in world.registry().agents
-
-
-def test_all_excess_unreachable_agents_are_forgotten_at_the_next_loss() -> None:
-    world = World(settings=Settings(unreachable_agents=1))
-    sessions = [world.agent("cpus:1;mem:1GB", f"h{number}") for number in range(3)]
-    ids = [world.agent_id(session) for session in sessions]
-    for agent_id in ids:
-        world.do(OperateAgent(7, agent_id, Deactivate(), "me"))
-    world.pass_time(100.0)
-    assert set(world.state.unreachable) == set(ids), "an operator's settings stay"
-    for agent_id in ids:
-        world.do(OperateAgent(7, agent_id, Reactivate(), "me"))
-    last = world.agent_id(world.agent("cpus:1;mem:1GB", "last"))
-    world.pass_time(100.0)
-    assert list(world.state.unreachable) == [last]
-    assert set(world.registry().agents) == {last}
-
-
 def test_verdicts_marked_as_seen_are_forgotten() -> None:
     world = World()
     session = world.framework()
@@ -168,18 +108,3 @@ def test_verdicts_marked_as_seen_are_forgotten() -> None:
     assert list(framework.verdicts) == list(range(1, 11))
     world.do(Received(session, verdicts_seen=7))
     assert list(framework.verdicts) == [8, 9, 10]
-
-
-def test_agent_with_false_task_list_is_refused() -> None:
-    world = World()
-    agent = world.agent("cpus:4;mem:4GB")
-    session = world.framework()
-    framework_id = world.framework_id(session)
-    world.accept(session, make_task("t1", "cpus:3"))
-    world.report(agent, framework_id, "t1", TaskState.RUNNING, 1)
-    agent_id = world.agent_id(agent)
-    task = world.state.agents[agent_id].tasks[framework_id, TaskId("t1")]
-    lie = AgentTask(framework_id, make_task("t1", "cpus:1"), task.status)
-    liar = world.agent("cpus:2;mem:4GB", agent_id=agent_id, tasks=(lie,))
-    assert "launched with cpus:3" in str(world.closed[liar])
-    assert world.state.agents[agent_id].session == agent

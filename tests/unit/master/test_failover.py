@@ -20,19 +20,6 @@ from tests.harness.restarting import ALL, T1, Scene
 from tests.harness.world import World, make_task
 
 
-def test_frameworks_get_time_to_reconnect_after_failover() -> None:
-    scene = Scene()
-    session = scene.framework(name="brief", failover_timeout_s=0.0)
-    brief = scene.framework_id(session)
-    scene.restart()
-    scene.pass_time(scene.state.settings.agent_timeout_s - 1.0)
-    session = scene.framework(framework_id=brief, failover_timeout_s=0.0)
-    assert scene.framework_id(session) == brief
-    scene.restart()
-    scene.pass_time(scene.state.settings.agent_timeout_s + 1.0)
-    assert brief not in scene.state.frameworks
-
-
 def test_master_that_learns_of_a_newer_one_is_deposed() -> None:
     scene = Scene()
     agent_id, total = AgentId("A9"), Resources.parse(ALL)
@@ -54,25 +41,6 @@ def test_unproven_claim_does_not_depose_the_master(claim: Claim) -> None:
     assert Happened(refused) in effects
     assert agent_id not in scene.state.agents
     assert isinstance(scene.closed.get(SessionId(99)), Conflict)
-
-
-def test_removals_are_rate_limited() -> None:
-    settings = replace(Settings(), removals=2, removal_window_s=60.0)
-    world = World(settings=settings)
-    for number in range(5):
-        session = world.agent(ALL, f"h{number}")
-        world.end_session(session)
-
-    def unreachable() -> int:
-        states = [agent.state_name for agent in world.state.agents.values()]
-        return states.count("unreachable")
-
-    world.pass_time(76.0)
-    assert unreachable() == 2
-    world.pass_time(60.0)
-    assert unreachable() == 4
-    world.pass_time(60.0)
-    assert unreachable() == 5
 
 
 def test_rate_limit_of_removals_tolerates_rounding() -> None:

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import pytest
-
 from croupier.master.core import calls
-from croupier.master.core.events import AgentReported, AgentStopped, AgentTask, SessionEnded
+from croupier.master.core.events import AgentTask
 from croupier.master.core.framework_commands import OperatorKill
-from croupier.master.core.messages import Updated
-from croupier.master.core.settings import Settings
-from croupier.model.agent_orders import KillTask
 from croupier.model.attributes import matches
 from croupier.model.demand import Demand
-from croupier.model.errors import Conflict, InvalidRequest, ProtocolViolation, Removed
+from croupier.model.errors import Conflict, InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Source, TaskState, TaskStatus
@@ -42,22 +35,6 @@ def test_chosen_ids_that_equal_the_next_ones_are_skipped() -> None:
     assert world.agent_id(world.agent("cpus:1")) == "m-A2"
 
 
-@pytest.mark.parametrize(
-    "state",
-    [TaskState.UNREACHABLE, TaskState.LOST, TaskState.ERROR, TaskState.STAGING, TaskState.UNKNOWN],
-)
-def test_agent_cannot_send_states_of_the_master(state: TaskState) -> None:
-    world = World()
-    agent = world.agent("cpus:4;mem:4GB")
-    session = world.framework()
-    framework_id = world.framework_id(session)
-    world.accept(session, make_task("t1"))
-    update = status(world.agent_id(agent), framework_id, "t1", state)
-    world.do(AgentReported(agent, (update,)))
-    assert isinstance(world.closed[agent], ProtocolViolation)
-    world.call(session, calls.Teardown())
-
-
 def test_inconsistent_registrations_are_refused() -> None:
     def listed(latest: TaskStatus, *waiting: TaskStatus) -> InvalidRequest | object:
         task = AgentTask(FrameworkId("f"), make_task("t"), latest, waiting)
@@ -81,49 +58,6 @@ def test_inconsistent_registrations_are_refused() -> None:
         (status("a", "f", "t", TaskState.RUNNING, 0), ()),
     ):
         assert isinstance(listed(latest, *waiting), InvalidRequest), (latest, waiting)
-
-
-def test_removed_task_is_killed_when_its_agent_returns() -> None:
-    """Its framework was removed, but another of its tasks still runs."""
-    world = World()
-    one = world.agent("cpus:1;mem:1GB", "h1")
-    two = world.agent("cpus:1;mem:1GB", "h2")
-    session = world.framework()
-    framework_id = world.framework_id(session)
-    away = world.agent_id(one)
-    world.accept(session, make_task("t1"))
-    world.accept(session, make_task("t2"))
-    world.report(one, framework_id, "t1", TaskState.RUNNING, 1)
-    world.end_session(one)
-    world.state.peers[two].last_received = world.state.peers[session].last_received = 80.0
-    world.pass_time(80.0)
-    world.call(session, calls.Teardown())
-    running = status(away, framework_id, "t1", TaskState.RUNNING)
-    back = world.agent(
-        "cpus:1;mem:1GB",
-        "h1",
-        agent_id=away,
-        tasks=(AgentTask(framework_id, make_task("t1"), running),),
-    )
-    killed = [message.task_id for message in world.sent[back] if isinstance(message, KillTask)]
-    assert killed == ["t1"]
-    assert not world.state.allocator.queries.free(away)
-    world.report(back, framework_id, "t1", TaskState.KILLED, 2)
-    assert world.state.allocator.queries.free(away) == Resources.parse("cpus:1;mem:1GB")
-
-
-def test_removed_framework_with_tasks_cannot_reconnect() -> None:
-    world = World(settings=Settings(removed_frameworks=1))
-    world.agent("cpus:4;mem:4GB")
-    session = world.framework()
-    framework_id = world.framework_id(session)
-    world.accept(session, make_task("t1"))
-    world.call(session, calls.Teardown())
-    for _ in range(3):
-        world.call(world.framework(), calls.Teardown())
-    assert framework_id not in list(world.state.removed)
-    again = world.framework(framework_id=framework_id)
-    assert isinstance(world.closed[again], Removed)
 
 
 def test_silent_session_is_closed_exactly_at_its_deadline() -> None:
@@ -223,55 +157,3 @@ def grants_of_passes(world: World) -> list[int]:
     while world.state.allocator.has_dirty_agents:
         slices.append(len(world.state.allocator.run(0.0, 1000)))
     return slices
-
-
-def test_second_end_of_a_task_does_not_replace_the_first() -> None:
-    world = World()
-    host = world.agent("cpus:4;mem:4GB")
-    agent_id = world.agent_id(host)
-    session = world.framework()
-    framework_id = world.framework_id(session)
-    world.accept(session, make_task("t1"))
-    first = status(agent_id, framework_id, "t1", TaskState.FINISHED, 1)
-    second = replace(first, sequence=2, message="it ended once more")
-    world.do(AgentReported(host, (first,)))
-    world.do(AgentReported(host, (second,)))
-    task = world.state.frameworks[framework_id].tasks[TaskId("t1")]
-    assert (task.status, task.sequence) == (first, 2)
-    assert world.call(session, calls.Acknowledge(((agent_id, TaskId("t1"), 2),))).error is None
-    assert not world.state.frameworks[framework_id].tasks
-
-
-def test_unsent_end_is_sent_when_the_agent_returns_without_the_task() -> None:
-    """The framework missed the end of its task, and the agent was away when it returned."""
-    world = World()
-    host = world.agent("cpus:4;mem:4GB")
-    agent_id = world.agent_id(host)
-    session = world.framework()
-    framework_id = world.framework_id(session)
-    world.accept(session, make_task("t1"))
-    world.report(host, framework_id, "t1", TaskState.RUNNING, 1)
-    world.do(SessionEnded(session, "the stream broke"))
-    world.report(host, framework_id, "t1", TaskState.FINISHED, 2)
-    world.do(SessionEnded(host, "the stream broke"))
-    again = world.framework(framework_id=framework_id, client_id="c2")
-    world.agent("cpus:4;mem:4GB", agent_id=agent_id)
-    update = [m for m in world.sent[again] if isinstance(m, Updated)]
-    assert [[s.state for s in update.statuses] for update in update] == [[TaskState.FINISHED]]
-    acknowledged = calls.Acknowledge(((agent_id, TaskId("t1"), 2),))
-    assert world.call(again, acknowledged).error is None
-    assert not world.state.frameworks[framework_id].tasks
-
-
-def test_sent_end_is_not_resent_when_the_agent_stops() -> None:
-    world = World()
-    host = world.agent("cpus:4;mem:4GB")
-    session = world.framework()
-    framework_id = world.framework_id(session)
-    world.accept(session, make_task("t1"))
-    world.report(host, framework_id, "t1", TaskState.KILLED, 1)
-    world.do(AgentStopped(host, "it was update to"))
-    update = [s for m in world.sent[session] if isinstance(m, Updated) for s in m.statuses]
-    assert [status.state for status in update] == [TaskState.KILLED]
-    world.call(session, calls.Acknowledge(((update[0].agent_id, TaskId("t1"), 1),)))
-    assert not world.state.frameworks[framework_id].tasks

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
-import pytest
-
-from croupier.master.allocator.back_off import MOMENT_S
 from croupier.master.core import calls
 from croupier.master.core.events import AgentTask
 from croupier.master.core.records import TaskRecord
-from croupier.model.demand import Demand, Placement
 from croupier.model.ids import AgentId, TaskId
 from croupier.model.isolation import Isolation
-from croupier.model.resources import Resources
 from croupier.model.task import TaskInfo, TaskState, TaskStatus
 from croupier.model.verdict import Verdict
 from tests.harness.restarting import Scene
@@ -42,83 +36,6 @@ def tasks(number: int, resources: str = "cpus:1;mem:1GB") -> list[TaskInfo]:
 
 def errors(verdict: Verdict) -> list[str]:
     return [str(task.error or "") for task in verdict.tasks]
-
-
-A_YEAR_S = 365 * 86400.0
-
-
-def declines(scene: Scene) -> None:
-    scene.decline(scene.session, A_YEAR_S)
-
-
-def declines_and_suppresses(scene: Scene) -> None:
-    declines(scene)
-    scene.call(scene.session, calls.Suppress())
-
-
-def leaves_offers_unanswered(scene: Scene) -> None:
-    scene.pass_time(scene.state.settings.offer_lease_s)
-    assert scene.state.allocator.back_off.active(scene.now)
-
-
-def accepts_a_part(scene: Scene) -> None:
-    offer = scene.offers(scene.session)[0]
-    small = make_task("small", "cpus:1;mem:1MB")
-    scene.call(scene.session, calls.Accept((offer.offer_id,), (small,), A_YEAR_S))
-
-
-def declines_larger_demand(scene: Scene) -> None:
-    unit = Resources.parse("cpus:4;mem:2GB")
-    scene.call(scene.session, calls.UpdateDemand((Demand(unit, None, max_per_offer=1),)))
-    declines(scene)
-
-
-@pytest.mark.parametrize("bound", [None, 3])
-@pytest.mark.parametrize(
-    "before",
-    [
-        declines,
-        declines_and_suppresses,
-        leaves_offers_unanswered,
-        accepts_a_part,
-        declines_larger_demand,
-    ],
-)
-def test_what_a_framework_refuses_to_be_offered_does_not_hold_back_its_tasks(
-    before: Callable[[Scene], None], bound: int | None
-) -> None:
-    scene = Scene()
-    before(scene)
-    scene.pass_time(0.5)
-    placed = len(scene.launches(scene.host))
-    call = calls.Submit(
-        tuple(tasks(3)), placement=Placement(max_per_agent=bound and bound + placed)
-    )
-    scene.call(scene.session, call)
-    assert [task.task_id for task in scene.launches(scene.host)][placed:] == ["t1", "t2", "t3"]
-    assert not scene.offers(scene.session), "the filter still holds for offers"
-
-
-def test_tasks_of_a_party_that_backs_off_keep_their_place_in_the_order() -> None:
-    scene = Scene()
-    leaves_offers_unanswered(scene)
-    other = scene.framework(demand="cpus:1;mem:1GB")
-    scene.accept(other, *(make_task(f"o{n}") for n in range(4)))
-    scene.call(scene.session, calls.Submit(tuple(tasks(2))))
-    for number in range(2):
-        assert len(scene.launches(scene.host)) == 4 + number
-        scene.finish(scene.host, scene.framework_id(other), f"o{number}")
-    assert [task.task_id for task in scene.launches(scene.host)][4:] == ["t1", "t2"]
-
-
-def test_tasks_that_wait_end_unanswered_offers_of_their_own_party() -> None:
-    scene = Scene()
-    leaves_offers_unanswered(scene)
-    scene.pass_time(scene.state.settings.refuse_s)
-    assert len(scene.offers(scene.session)) == 1
-    scene.call(scene.session, calls.Submit(tuple(tasks(2))))
-    scene.pass_time(MOMENT_S)
-    assert [task.task_id for task in scene.launches(scene.host)] == ["t1", "t2"]
 
 
 def test_agents_that_cannot_enforce_what_a_task_asks_for_are_passed_over() -> None:
