@@ -234,11 +234,6 @@ def beat() -> pb.Order:
     return pb.Order(heartbeat=framework_pb2.Heartbeat())
 
 
-def resend(framework_id: str = F) -> pb.Order:
-    """Return an order to resend the updates of a framework."""
-    return pb.Order(resend=pb.ResendUpdates(framework_id=framework_id))
-
-
 def shell(task_id: str, line: str, resources: str = "cpus:0.1;mem:16", **more: Any) -> TaskInfo:
     """Make a task that runs a shell line; `more` goes to TaskInfo or to Command."""
     command = _of_command(more)

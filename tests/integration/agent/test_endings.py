@@ -122,10 +122,13 @@ async def test_cleanup_ends_all_tasks_and_removes_the_records(
 async def test_an_id_taken_over_by_another_agent_is_one_line(
     process: AgentProcess, master: ScriptedMaster
 ) -> None:
+    master.launch(program("t1", "sleep", "60"))
+    running = await master.state("t1", RUNNING)
     master.hang_up(FailedOver("a newer session of this agent has taken over"))
     assert await process.ended() == 1
     lines = process.log.read_text().splitlines()
     assert lines[-1] == "croupier-agent: a newer session of this agent has taken over"
+    assert is_running(running.pid), "the tasks belong to the other agent now"
 
 
 async def test_two_agents_cannot_share_a_work_dir(start: Start, master: ScriptedMaster) -> None:

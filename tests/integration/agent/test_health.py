@@ -115,17 +115,6 @@ async def test_missing_directories_are_created_again(
     assert master.states("t50")[-1] is FINISHED
 
 
-async def test_register_carries_the_problems(
-    serving: Serving, master: ScriptedMaster, tmp_path: Path
-) -> None:
-    shutil.rmtree(tmp_path / "work")
-    await launch_each(master, FEW)
-    master.hang_up()
-    register = (await master.agent(2)).register
-    assert register is not None
-    assert {problem.part for problem in register.problems} == {"work-dir", "checkpoint"}
-
-
 @contextmanager
 def hanging_disk() -> Iterator[None]:
     """Make commits hang within the context, and report them after 50 ms."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 from pathlib import Path
@@ -19,7 +18,6 @@ from tests.integration.agent.conftest import Serving, Start
 
 RUNNING, FINISHED, FAILED = TaskState.RUNNING, TaskState.FINISHED, TaskState.FAILED
 KILLED, DROPPED = TaskState.KILLED, TaskState.DROPPED
-AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 
 def sandbox(tmp_path: Path, task_id: str) -> Path:
@@ -148,14 +146,6 @@ async def test_a_missing_shim_is_named(
     assert failed.message == "cannot start the shim of '/bin/sh': No such file or directory"
 
 
-async def test_a_task_that_does_not_fit_is_dropped(
-    serving: Serving, master: ScriptedMaster
-) -> None:
-    master.launch(shell("t1", "sleep 60", "cpus:3"), shell("t2", "true", "cpus:2"))
-    dropped = await master.state("t2", DROPPED)
-    assert dropped.message.startswith("it takes cpus:2, but the agent has cpus:1;")
-
-
 async def test_the_kernel_kills_tasks_before_the_agent(
     process: AgentProcess, master: ScriptedMaster
 ) -> None:
@@ -195,27 +185,15 @@ async def test_the_environment_is_clean_and_has_the_ports(
     assert seen["CROUPIER_TASK_RUN"] != "forged"
 
 
-class TestAKill:
-    async def test_lets_a_task_end_by_itself(
-        self, serving: Serving, master: ScriptedMaster, tmp_path: Path
-    ) -> None:
-        master.launch(shell("t1", "trap 'exit 5' TERM; echo; while :; do sleep 0.05; done"))
-        await master.state("t1", RUNNING)
-        await self._printed(tmp_path, "t1")
-        master.kill("t1", grace_ms=20_000, reason=int(Reason.KILLED_BY_FRAMEWORK))
-        killed = await master.state("t1", KILLED)
-        assert killed.exit_code == 5
-        assert killed.reason == Reason.KILLED_BY_FRAMEWORK
-        assert master.states("t1")[2:] == [TaskState.KILLING, KILLED]
-
-    async def test_of_an_unknown_task_is_answered(
-        self, serving: Serving, master: ScriptedMaster
-    ) -> None:
-        master.kill("ghost")
-        gone = await master.state("ghost", TaskState.GONE)
-        assert (gone.reason, gone.sequence) == (Reason.TASK_UNKNOWN, 1)
-        await eventually(lambda: not serving.agent.state.tasks)
-
-    async def _printed(self, tmp_path: Path, task_id: str) -> None:
-        out = sandbox(tmp_path, task_id) / "stdout"
-        await eventually(lambda: out.exists() and out.stat().st_size, what="the trap is set")
+async def test_a_kill_lets_a_task_end_by_itself(
+    serving: Serving, master: ScriptedMaster, tmp_path: Path
+) -> None:
+    master.launch(shell("t1", "trap 'exit 5' TERM; echo; while :; do sleep 0.05; done"))
+    await master.state("t1", RUNNING)
+    out = sandbox(tmp_path, "t1") / "stdout"
+    await eventually(lambda: out.exists() and out.stat().st_size, what="the trap is set")
+    master.kill("t1", grace_ms=20_000, reason=int(Reason.KILLED_BY_FRAMEWORK))
+    killed = await master.state("t1", KILLED)
+    assert killed.exit_code == 5
+    assert killed.reason == Reason.KILLED_BY_FRAMEWORK
+    assert master.states("t1")[2:] == [TaskState.KILLING, KILLED]

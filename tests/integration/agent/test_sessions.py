@@ -11,27 +11,15 @@ from grpc import StatusCode
 from structlog.testing import capture_logs
 
 from croupier.agent import link
-from croupier.model.errors import Conflict, FailedOver, InvalidRequest, ProtocolViolation, Removed
+from croupier.model.errors import Conflict, InvalidRequest, ProtocolViolation, Removed
 from croupier.model.store_position import MAX_EPOCH
 from croupier.model.task import Reason, TaskState
 from tests.harness.eventually import eventually
 from tests.harness.processes import is_running
-from tests.harness.scripted_master import F, ScriptedMaster, beat, program, resend, shell
+from tests.harness.scripted_master import F, ScriptedMaster, beat, program, shell
 from tests.integration.agent.conftest import Serving, Start
 
 RUNNING, FINISHED, KILLED = TaskState.RUNNING, TaskState.FINISHED, TaskState.KILLED
-
-
-async def test_the_id_outlives_the_agent(start: Start, master: ScriptedMaster) -> None:
-    serving = await start()
-    first = await master.agent()
-    await serving.end()
-    await start()
-    again = await master.agent(sessions=2)
-    assert first.register is not None
-    assert again.register is not None
-    assert again.register.agent_id == first.register.agent_id
-    assert again.register.agent_id[1:].isalnum()
 
 
 async def test_a_task_keeps_running_without_a_master(
@@ -55,45 +43,6 @@ async def test_a_task_keeps_running_without_a_master(
     assert reported.latest.state == FINISHED.value
     assert [s.sequence for s in reported.unacknowledged] == [3]
     await eventually(lambda: not serving.agent.state.tasks, what="its end is acknowledged")
-
-
-async def test_register_carries_unacknowledged_updates(
-    serving: Serving, master: ScriptedMaster
-) -> None:
-    master.acknowledges = False
-    master.launch(program("t1", "true"))
-    await master.state("t1", FINISHED)
-    master.hang_up()
-    session = await master.agent(sessions=2)
-    assert session.register is not None
-    (task,) = session.register.tasks
-    assert [s.sequence for s in task.unacknowledged] == [1, 2, 3]
-    master.acknowledge("t1", 3)
-    await eventually(lambda: not serving.agent.state.tasks)
-
-
-async def test_a_reconnected_framework_gets_its_updates_again(
-    serving: Serving, master: ScriptedMaster
-) -> None:
-    master.acknowledges = False
-    master.launch(program("t1", "true"))
-    await master.state("t1", FINISHED)
-    before = len(master.statuses)
-    master.order(resend())
-    await eventually(lambda: len(master.statuses) == before + 3)
-
-
-async def test_a_launch_ordered_twice_runs_once(
-    serving: Serving, master: ScriptedMaster, tmp_path: Path
-) -> None:
-    task = shell("t1", "echo ran; sleep 60")
-    master.launch(task, task)
-    await master.state("t1", RUNNING)
-    master.launch(task)
-    master.kill("t1", grace_ms=0)
-    await master.state("t1", KILLED)
-    assert (tmp_path / "work" / "sandboxes" / F / "t1" / "stdout").read_text() == "ran\n"
-    assert len(master.of("t1")) == 4
 
 
 async def test_the_agent_stays_with_a_busy_master_that_sends_heartbeats_before_it_registers_it(
@@ -135,18 +84,6 @@ async def test_a_status_without_an_error_message_is_a_lost_master(
         await master.agent(sessions=2)
     [lost] = [each for each in logs if each.get("error") == "because"]
     assert (lost["event"], lost["kind"]) == ("master_lost", "Unavailable")
-
-
-async def test_the_agent_ends_when_its_id_is_taken_over(
-    serving: Serving, master: ScriptedMaster
-) -> None:
-    master.launch(program("t1", "sleep", "60"))
-    running = await master.state("t1", RUNNING)
-    master.hang_up(FailedOver("a newer session of this agent has taken over"))
-    with pytest.raises(FailedOver, match="has taken over"):
-        async with asyncio.timeout(10):
-            await serving.task
-    assert is_running(running.pid), "the tasks belong to the other agent now"
 
 
 async def test_a_removed_agent_kills_its_tasks_and_registers_with_a_new_id(

@@ -18,7 +18,7 @@ from tests.harness.agent_process import AgentProcess
 from tests.harness.eventually import eventually
 from tests.harness.processes import is_running, running_as
 from tests.harness.scripted_master import F, ScriptedMaster, program, shell
-from tests.integration.agent.conftest import RESOURCES, Serving, Start
+from tests.integration.agent.conftest import RESOURCES, Start
 
 RUNNING, FINISHED, FAILED = TaskState.RUNNING, TaskState.FINISHED, TaskState.FAILED
 KILLED, GONE = TaskState.KILLED, TaskState.GONE
@@ -378,28 +378,6 @@ class TestEpochs:
         link = restarted.agent.link
         await eventually(lambda: link.is_registered, what="a newer master is obeyed")
         assert not (tmp_path / "ran").exists()
-
-    async def test_orders_of_an_older_epoch_of_a_framework_are_refused(
-        self, serving: Serving, master: ScriptedMaster
-    ) -> None:
-        def launch(task_id: str, epoch: int) -> None:
-            launch = pb.LaunchTask(framework_id=F, framework_epoch=epoch)
-            launch.task.task_id = task_id
-            launch.task.command.shell = "sleep 60"
-            launch.task.resources.cpus_milli = 100
-            master.order(pb.Order(launch=launch))
-
-        launch("t1", epoch=2)
-        await master.state("t1", RUNNING)
-        launch("t2", epoch=1)
-        dropped = await master.state("t2", TaskState.DROPPED)
-        assert dropped.message == "a newer run of the framework has taken over"
-        master.kill("t1", framework_epoch=1)
-        launch("t3", epoch=0)
-        await master.state("t3", RUNNING)
-        assert master.states("t1")[-1] is RUNNING
-        master.kill("t1", grace_ms=0, framework_epoch=2)
-        await master.state("t1", KILLED)
 
     async def test_the_agent_connects_at_once_to_a_leader_that_a_follower_names(
         self, start: Start, master: ScriptedMaster
