@@ -6,8 +6,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
+
+from google.protobuf import text_format
 
 from croupier.master.core import calls
 from croupier.master.core.access_records import TokenId, TokenKind
@@ -31,6 +35,9 @@ from croupier.master.core.role_commands import RolesMoved, UpdateRoles
 from croupier.master.core.roles import RoleChange, RolePart
 from croupier.master.core.step import Command
 from croupier.master.core.token_commands import CreateToken, JoinAgent, RevokeToken
+from croupier.master.services import lists
+from croupier.master.services.paging import Listed
+from croupier.master.services.views import WallTime, view_master
 from croupier.model.access import KeyId
 from croupier.model.attributes import Constraint, parse_attributes
 from croupier.model.attributes import equals as is_equal
@@ -40,6 +47,7 @@ from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.principal import Principal
 from croupier.model.roles import RoleSettings, parse_amounts
 from croupier.model.task import Source, TaskState, TaskStatus
+from croupier.v1 import operator_pb2 as pb
 from tests.harness.explained import explained
 from tests.harness.role_statuses import role_statuses
 from tests.harness.secured_world import NOW_MS, SecuredWorld, caller, rule, token
@@ -205,10 +213,53 @@ class OperatorCommands(Commands):
         """Print the causes that `croupier why` prints, with the details of those named."""
         known = FrameworkId(self._ids[plain[0]])
         who = caller(options.get("by", "admin"))
-        answer = explained(self.world.state, known, AgentId(""), self.world.now, who)
+        agent_id = AgentId(self._ids.get(options.get("agent", ""), ""))
+        try:
+            answer = explained(self.world.state, known, agent_id, self.world.now, who)
+        except CroupierError as error:
+            self._out.append(self._answered(error))
+            return
         for each in answer.reasons:
             detail = self._with_names(each.detail)
             self._out.append(each.cause + (f": {detail}" if each.cause in plain else ""))
+
+    def _do_list(self, plain: list[str], options: dict[str, str]) -> None:
+        """Print what a caller lists: `list tasks|agents|frameworks|roles [FIELD:VALUE ...]`."""
+        kind, state, by = plain[0], self.world.state, caller(options.get("by", "admin"))
+        made = getattr(pb, f"List{kind.title()}Request")()
+        request = text_format.Parse(" ".join(plain[1:]), made)
+        listed: Listed[Any]
+        try:
+            match kind:
+                case "tasks":
+                    listed = lists.all_tasks(request, WallTime(self), by)
+                case "agents":
+                    listed = lists.all_agents(request, WallTime(self), by)
+                case "frameworks":
+                    listed = lists.all_frameworks(request, WallTime(self), by)
+                case _:
+                    listed = lists.all_roles(request, Counter(), by)
+        except CroupierError as error:
+            self._out.append(f"{by.name}: {self._answered(error)}")
+            return
+        views = [listed.view(state, key) for key in listed.keys(state) if key]
+        assert None not in views
+        names = ", ".join(sorted(map(_listed, views)))
+        self._out.append(f"{by.name or 'nobody'}: {names or 'none'}")
+
+    def now(self) -> float:
+        """See `Clock`."""
+        return self.world.now
+
+    def wall_ms(self) -> int:
+        """See `Clock`."""
+        return round(self.world.now * 1000) + 10_000_000
+
+    def _do_cluster(self, plain: list[str], options: dict[str, str]) -> None:
+        """Print whether callers see the totals of the cluster."""
+        for by in map(caller, plain[0].split(",")):
+            view = view_master(self.world.state, 0.0, by)
+            self._out.append(f"{by.name}: {view.master_id}, totals: {view.HasField('total')}")
 
     def _do_facts(self, plain: list[str], options: dict[str, str]) -> None:
         """Print all facts of these kinds."""
@@ -253,6 +304,19 @@ def _policy_change(text: str) -> PolicyChange:
             return RevokeKey(KeyId(name), " ".join(rest))
         case _:
             return RestoreKey(KeyId(name))
+
+
+def _listed(view: Any) -> str:
+    """Return how an item of a list is named, and the roles of a framework."""
+    match view:
+        case pb.TaskView():
+            return str(view.task.task_id)
+        case pb.AgentView():
+            return str(view.agent.hostname)
+        case pb.FrameworkView():
+            return f"{view.framework.name} in {' '.join(view.framework.roles)}"
+        case _:
+            return str(view.role)
 
 
 def _weight(role: str) -> RoleChange:

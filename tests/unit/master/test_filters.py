@@ -8,15 +8,13 @@ from dataclasses import replace
 import pytest
 
 from croupier.master.core.tasks import Task
-from croupier.master.services.lists import all_agents, all_frameworks, all_tasks
+from croupier.master.services.lists import all_tasks
 from croupier.master.services.paging import KEYS_AT_ONCE, NOT_LISTED, Listed, Pages
 from croupier.master.services.views import STEP_MS, WallTime
 from croupier.model.errors import InvalidRequest
-from croupier.model.ids import FrameworkId, short_id
 from croupier.model.suggestions import unknown_word
 from croupier.model.task import TaskState
 from croupier.v1 import operator_pb2 as pb
-from croupier.v1 import task_pb2
 from tests.harness.world import World, make_task
 
 
@@ -55,11 +53,6 @@ class Scene:
         assert None not in views
         return [view.task.task_id for view in views if view is not None]
 
-    def agents(self, **fields: object) -> list[str]:
-        listed = all_agents(pb.ListAgentsRequest(**fields), self.wall)  # type: ignore[arg-type]
-        views = [listed.view(self.world.state, key) for key in listed.keys(self.world.state)]
-        return [view.agent.hostname for view in views if view is not None]
-
 
 @pytest.fixture(scope="module")
 def scene() -> Scene:
@@ -67,51 +60,6 @@ def scene() -> Scene:
 
 
 ALL = ["train-0", "train-1", "train-2"]
-
-
-def test_tasks_are_chosen_by_what_is_known_of_them(scene: Scene) -> None:
-    running, staging = task_pb2.TASK_RUNNING, task_pb2.TASK_STAGING
-    assert scene.tasks() == ALL
-    assert scene.tasks(states=[running]) == ["train-0"]
-    assert scene.tasks(states=[running, staging]) == ALL
-    assert scene.tasks(role="ads") == scene.tasks(role="ads/prod") == ALL
-    assert scene.tasks(role="ad") == scene.tasks(role="ads/prod/x") == []
-    assert scene.tasks(text="TRAIN-2") == ["train-2"]
-    assert scene.tasks(framework_id=scene.framework_id, states=[running]) == ["train-0"]
-    assert scene.tasks(framework_id="other") == []
-    assert scene.tasks(task_id="train-1", text="train") == ["train-1"]
-
-
-def test_tasks_are_chosen_by_the_id_or_hostname_of_their_agent(scene: Scene) -> None:
-    (agent_id,) = scene.world.state.agents
-    assert scene.tasks(agent="node-1") == scene.tasks(agent=agent_id) == ALL
-    assert scene.tasks(agent=short_id(agent_id)) == ALL
-    assert scene.tasks(agent="node") == []
-
-
-def test_tasks_are_chosen_by_age(scene: Scene) -> None:
-    scene = Scene()
-    scene.world.now += 60.0
-    assert scene.tasks(min_age_ms=59_000) == ALL
-    assert scene.tasks(min_age_ms=61_000) == []
-    assert scene.tasks(max_age_ms=59_000) == []
-    assert scene.tasks(max_age_ms=0) == []
-    assert scene.tasks(min_age_ms=1_000, max_age_ms=61_000) == ALL
-
-
-def test_agents_are_chosen_by_state_and_name(scene: Scene) -> None:
-    assert scene.agents() == scene.agents(states=["Connected"]) == ["node-1"]
-    assert scene.agents(states=["draining", "unhealthy"]) == []
-    assert scene.agents(text="NODE") == ["node-1"]
-    assert scene.agents(text="x") == []
-    with pytest.raises(InvalidRequest, match="did you mean draining"):
-        scene.agents(states=["drainig"])
-
-
-def test_frameworks_are_chosen_by_text(scene: Scene) -> None:
-    for text, number in (("ADS/", 1), ("nothing", 0)):
-        listed = all_frameworks(pb.ListFrameworksRequest(text=text), scene.wall)
-        assert sum(map(bool, listed.keys(scene.world.state))) == number
 
 
 def test_a_list_is_named_by_its_filter(scene: Scene) -> None:
@@ -223,7 +171,3 @@ def test_an_unknown_word_names_the_nearest_known_one_and_all() -> None:
         "unknown state 'runing': did you mean RUNNING? It is one of RUNNING, FINISHED"
     )
     assert unknown_word("state", "x", known) == "unknown state 'x': one of RUNNING, FINISHED"
-
-
-def test_a_task_of_another_framework_is_not_listed(scene: Scene) -> None:
-    assert scene.tasks(framework_id=FrameworkId("x"), task_id="train-0") == []

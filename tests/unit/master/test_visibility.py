@@ -1,28 +1,20 @@
-"""What callers see of lists, of the cluster and in explanations."""
+"""What explanations hide from callers; `scenarios/lists.txt` tells what they see of lists."""
 
 from __future__ import annotations
-
-from collections import Counter
-from typing import Any
 
 import pytest
 
 from croupier.master.allocator import Cause, PassedOver
-from croupier.master.services import explanations, lists, views
-from croupier.master.services.paging import Listed
+from croupier.master.services import explanations, lists
 from croupier.master.services.views import WallTime
 from croupier.master.services.visibility import Visibility
-from croupier.model.errors import NotFound
-from croupier.model.ids import AgentId, FrameworkId, Role, short_id
-from croupier.model.principal import ANONYMOUS, Principal
+from croupier.model.ids import Role, short_id
 from croupier.process.clock import SystemClock
 from croupier.v1 import operator_pb2 as pb
-from tests.harness.explained import explained
 from tests.harness.secured_world import SecuredWorld, caller
 from tests.harness.world import World, make_task
 
 WALL = WallTime(SystemClock())
-NO_AGENT = AgentId("")
 
 
 class Scene(SecuredWorld):
@@ -49,61 +41,10 @@ class Scene(SecuredWorld):
         self.bobs = self.framework_id(self.owned("bob", "web"))
         self.pass_time(6.0)
 
-    def keys(self, listed: Listed[Any]) -> set[str]:
-        """Return the keys of a list; each of its items can be viewed."""
-        found = [key for key in listed.keys(self.state) if key]
-        assert all(listed.view(self.state, key) is not None for key in found)
-        return set(found)
-
 
 @pytest.fixture(scope="module")
 def scene() -> Scene:
     return Scene()
-
-
-def test_frameworks_are_listed_for_owners_and_viewers_of_a_role(scene: Scene) -> None:
-    def seen(name: str) -> set[str]:
-        return scene.keys(lists.all_frameworks(pb.ListFrameworksRequest(), WALL, caller(name)))
-
-    everything = {scene.annas, scene.both, scene.bobs}
-    assert seen("vera") == everything
-    assert seen("anna") == {scene.annas, scene.both}
-    assert seen("ada") == {scene.annas, scene.both}
-    assert seen("bob") == {scene.bobs}
-    assert seen("eve") == set()
-    assert scene.keys(lists.all_frameworks(pb.ListFrameworksRequest(), WALL, ANONYMOUS)) == set()
-
-
-def test_tasks_are_listed_for_owners_and_viewers_of_their_role(scene: Scene) -> None:
-    def seen(name: str, framework_id: str = "") -> set[str]:
-        request = pb.ListTasksRequest(framework_id=framework_id, with_commands=True)
-        return scene.keys(lists.all_tasks(request, WALL, caller(name)))
-
-    task = {f"a{scene.annas}/t1"}
-    assert [seen(name) for name in ("vera", "anna", "ada")] == [task] * 3
-    assert [seen(name, scene.annas) for name in ("bob", "eve", "hugo")] == [set()] * 3
-
-
-def test_roles_are_listed_for_viewers_without_their_parents(scene: Scene) -> None:
-    def seen(name: str) -> set[str]:
-        found = scene.keys(lists.all_roles(pb.ListRolesRequest(), Counter(), caller(name)))
-        return {key.replace("\0", "/") for key in found}
-
-    assert seen("vera") == {"ads", "ads/prod", "web"}
-    assert seen("ada") == {"ads", "ads/prod"}
-    assert seen("anna") == set()
-
-
-def test_agents_are_listed_for_viewers_of_agents(scene: Scene) -> None:
-    def seen(name: str) -> set[str]:
-        return scene.keys(lists.all_agents(pb.ListAgentsRequest(), WALL, caller(name)))
-
-    assert [seen(name) for name in ("vera", "hugo", "ada", "anna")] == [
-        {"a1"},
-        {"a1"},
-        set(),
-        set(),
-    ]
 
 
 def test_an_item_that_may_no_longer_be_viewed_is_left_out_of_its_page() -> None:
@@ -112,44 +53,6 @@ def test_an_item_that_may_no_longer_be_viewed_is_left_out_of_its_page() -> None:
     key = next(filter(None, listed.keys(scene.state)))
     scene.state.set_access(type(scene.state.access)(is_on=True))
     assert listed.view(scene.state, key) is None
-
-
-def test_totals_of_the_cluster_are_for_its_viewers(scene: Scene) -> None:
-    assert views.view_master(scene.state, 0.0, caller("vera")).HasField("total")
-    for name in ("anna", "ada", "eve"):
-        view = views.view_master(scene.state, 0.0, caller(name))
-        assert (view.master_id, view.HasField("total")) == (scene.state.master_id, False)
-
-
-def test_a_framework_shows_only_its_visible_roles(scene: Scene) -> None:
-    framework = scene.state.frameworks[scene.both]
-
-    def roles(name: str) -> list[str]:
-        visible = Visibility(scene.state, caller(name))
-        return list(views.view_framework(scene.state, framework, 0.0, visible).framework.roles)
-
-    assert roles("vera") == roles("anna") == ["ads/prod", "web"]
-    assert roles("ada") == ["ads/prod"]
-
-
-def test_only_visible_frameworks_and_agents_are_explained(scene: Scene) -> None:
-    for name, framework_id, agent_id in (
-        ("bob", scene.annas, ""),
-        ("eve", scene.annas, ""),
-        ("anna", scene.annas, "a1"),
-        ("vera", "missing", ""),
-    ):
-        with pytest.raises(NotFound, match=r"^no (framework|agent) "):
-            explained(scene.state, FrameworkId(framework_id), AgentId(agent_id), 0.0, caller(name))
-
-
-def test_an_explanation_for_an_owner_names_no_other(scene: Scene) -> None:
-    for framework_id, name in ((scene.annas, "anna"), (scene.bobs, "bob")):
-        answer = explained(scene.state, framework_id, NO_AGENT, scene.now, caller(name))
-        others = {scene.annas, scene.both, scene.bobs, "a1"} - {framework_id}
-        assert answer.reasons
-        assert not [other for other in others if other in str(answer.reasons)]
-        assert not answer.roles
 
 
 @pytest.mark.parametrize(
@@ -199,14 +102,6 @@ def test_an_owner_sees_which_of_its_frameworks_came_first_in_a_role(
     anna = caller("anna")
     found = explanations._redacted(reason, Visibility(scene.state, anna), anna)
     assert found.detail == text
-
-
-def test_without_authentication_every_caller_sees_everything() -> None:
-    scene = Scene()
-    scene.state.set_access(type(scene.state.access)(is_on=False))
-    nobody: Principal = ANONYMOUS
-    assert len(scene.keys(lists.all_frameworks(pb.ListFrameworksRequest(), WALL, nobody))) == 3
-    assert Visibility(scene.state, nobody).has_all
 
 
 def test_reasons_name_agents_and_rivals_before_their_ids() -> None:
