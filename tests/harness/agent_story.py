@@ -12,6 +12,7 @@ from croupier.agent.core.tasks import Key
 from croupier.model.agent_orders import (
     AcknowledgeUpdate,
     KillTask,
+    LaunchGroup,
     LaunchTask,
     RecallTask,
     ResendUpdates,
@@ -22,6 +23,7 @@ from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.isolation import Feature, Isolation, Limits, Usage
 from croupier.model.resources import Resources
 from croupier.model.task import Command, Reason, Source, TaskStatus
+from croupier.model.task_group import TaskGroup, parse_part
 from tests.harness.agent_core import TOTAL, World, task
 
 USED = Usage(cpu_ms=10, memory_peak=5_000)
@@ -83,14 +85,19 @@ def record_text(record: rec.Record) -> str:
             return f"task {named(rec.key_of(record))}{role} #{record.first.sequence} {run}"
         case rec.UpdateRecord(status):
             return f"{named(rec.key_of(record))} #{status.sequence}"
-        case rec.KillRecord(_, _, grace_ms, reason):
-            return f"kill {named(rec.key_of(record))} {grace_ms / 1000:g} s {reason.name}"
+        case rec.KillRecord(_, _, grace_ms, reason, message):
+            cause = f': "{message}"' if message else ""
+            return f"kill {named(rec.key_of(record))} {grace_ms / 1000:g} s {reason.name}{cause}"
         case rec.AcknowledgedRecord(_, _, sequence):
             return f"{named(rec.key_of(record))} acknowledged #{sequence}"
         case rec.VoidRecord():
             return f"void {named(rec.key_of(record))}"
         case rec.ForgetTask():
             return f"no task {named(rec.key_of(record))}"
+        case rec.GroupRecord(_, group_id):
+            return f"group {group_id}"
+        case rec.ForgetGroup(_, group_id):
+            return f"no group {group_id}"
 
 
 def effect_text(effect: fx.Effect) -> str:
@@ -112,6 +119,8 @@ def effect_text(effect: fx.Effect) -> str:
         case fx.CancelLaunch(key) | fx.Forget(key):
             verb = "cancel" if isinstance(effect, fx.CancelLaunch) else "forget"
             return f"{verb} {named(key)}"
+        case fx.ForgetGroup((_, group_id)):
+            return f"forget group {group_id}"
         case fx.Outdated(key, epoch):
             return f"outdated {named(key)} epoch {epoch}"
         case fx.CheckHealth(within_s, is_thorough):
@@ -181,6 +190,17 @@ class AgentCase:
         )
         order = LaunchTask(framework_id, info, Role(role), int(epoch), lined_up="lined-up" in how)
         self._world.do(ev.LaunchIntoSandbox(order) if "into-sandbox" in how else order)
+
+    def _do_group(self, group_id: str, *names: str, res: str = "cpus:1;mem:100MB") -> None:
+        """Launch a group: `group g t1 t2:sidecar`."""
+        orders = []
+        for named_part in names:
+            name, _, part = named_part.partition(":")
+            framework_id, task_id = key_of(name)
+            group = TaskGroup(group_id, parse_part(part or "member"))
+            info = replace(task(task_id, res, ms("3")), group=group)
+            orders.append(LaunchTask(framework_id, info, Role("*")))
+        self._world.do(LaunchGroup(tuple(orders)))
 
     def _do_kill(
         self, name: str = "t1", grace: str = "", reason: str = "KILLED_BY_FRAMEWORK",

@@ -47,6 +47,7 @@ class Boxes:
         options: tuple[str, ...] = (),
         user: UnixUser | None = None,
         secrets: str = "",
+        shared: str = "",
     ) -> None:
         """Start a task."""
         user = user or self.user
@@ -57,6 +58,7 @@ class Boxes:
         runner = self.runner
         with runner.sandboxes.create(key(name), user, again=True) as sandbox:
             launch = replace(launch, info=info, sandbox=sandbox.path, secrets=secrets)
+            launch = replace(launch, shared=shared)
             runner.supervisor.spawn(runner.isolation.prepare(launch), sandbox)
 
     async def printed(

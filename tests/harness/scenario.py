@@ -37,6 +37,7 @@ from croupier.model.access import AGENT_USER
 from croupier.model.agent_orders import (
     AcknowledgeUpdate,
     KillTask,
+    LaunchGroup,
     LaunchTask,
     RecallTask,
     ResendUpdates,
@@ -54,7 +55,7 @@ from tests.harness.reasons import reasons_of
 from tests.harness.scenario_commands import AccessCommands, OperatorCommands, TaskCommands
 from tests.harness.secured_world import NOW_MS, SecuredWorld
 from tests.harness.tenants import TENANTS
-from tests.harness.world import World, make_task
+from tests.harness.world import World, in_group, make_task
 
 # Scenarios use longer leases than the default maximum.
 LEASES = Settings(max_offer_lease_s=60.0)
@@ -232,6 +233,14 @@ class Story(AccessCommands, OperatorCommands, TaskCommands):
         ]
         self.world.accept(session, *tasks, offers=wanted)
 
+    def _do_launch_group(self, plain: list[str], options: dict[str, str]) -> None:
+        """Launch a group on the first offer: `launch-group F g t1=cpus:1 t2:sidecar=cpus:1`."""
+        session, tasks = self._sessions[plain[0]], []
+        for named, resources in options.items():
+            name, _, part = named.partition(":")
+            tasks.append(in_group(plain[1], make_task(name, resources), part or "member"))
+        self.world.accept(session, *tasks)
+
     def _do_accept_all(self, plain: list[str], options: dict[str, str]) -> None:
         session = self._sessions[plain[0]]
         (demand,) = self.world.state.allocator.queries.demands(FrameworkId(self._ids[plain[0]]))
@@ -344,6 +353,8 @@ class Story(AccessCommands, OperatorCommands, TaskCommands):
             place = (framework_id, TaskId(task_id), agent_id)
             status = TaskStatus(*place, state, Source.EXECUTOR, sequence=1)
             info = make_task(task_id, amount or options.get("each", "cpus:1;mem:1GB"))
+            if "group" in options:
+                info = in_group(options["group"], info)
             listed.append(AgentTask(framework_id, info, status, (status,)))
         session = self.world.agent(
             resources,
@@ -352,6 +363,7 @@ class Story(AccessCommands, OperatorCommands, TaskCommands):
             tasks=tuple(listed),
             lines_up="lines-up" in plain,
             incomplete="incomplete" in plain,
+            features=options.get("features", ""),
         )
         if session in self.world.closed:
             self._out = [line.replace(f"session {session} ", f"{name} ") for line in self._out]
@@ -483,6 +495,8 @@ def _order_text(message: object) -> str:
     match message:
         case LaunchTask(_, task, lined_up=is_lined_up):
             return f"{'line up' if is_lined_up else 'launch'} {task.task_id} {task.resources}"
+        case LaunchGroup(orders):
+            return f"{orders[0].task.group_id}: {', '.join(map(_order_text, orders))}"
         case RecallTask(_, task_id):
             return f"recall {task_id}"
         case KillTask(_, task_id, grace_ms, reason):

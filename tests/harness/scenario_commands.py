@@ -51,7 +51,7 @@ from croupier.v1 import operator_pb2 as pb
 from tests.harness.explained import explained
 from tests.harness.role_statuses import role_statuses
 from tests.harness.secured_world import NOW_MS, SecuredWorld, caller, rule, token
-from tests.harness.world import World, make_task
+from tests.harness.world import World, in_group, make_task
 
 
 class Commands:
@@ -356,6 +356,8 @@ class TaskCommands(Commands):
     def _do_submit(self, plain: list[str], options: dict[str, str]) -> None:
         resources = options.get("each", "cpus:1;mem:1GB")
         tasks = tuple(make_task(name, resources) for name in task_names(plain[1:]))
+        if "group" in options:
+            tasks = tuple(in_group(options["group"], task) for task in tasks)
         most = int(options["per-agent"]) if "per-agent" in options else None
         placement = Placement(_constraints(options.get("where", "")), most)
         role = Role(options["role"]) if "role" in options else None

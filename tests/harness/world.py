@@ -46,6 +46,7 @@ from croupier.model.isolation import known_features
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
 from croupier.model.task import Command, Reason, Source, TaskInfo, TaskState, TaskStatus
+from croupier.model.task_group import TaskGroup, parse_part
 from croupier.model.verdict import Verdict
 from tests.harness.invariants import check_state
 
@@ -320,3 +321,8 @@ class World:
 def make_task(task_id: str, resources: str = "cpus:1;mem:1GB", shell: str = "true") -> TaskInfo:
     """Return a small task."""
     return TaskInfo(TaskId(task_id), Command(shell=shell), Resources.parse(resources))
+
+
+def in_group(group_id: str, task: TaskInfo, part: str = "member") -> TaskInfo:
+    """Return a task as one of a group."""
+    return replace(task, group=TaskGroup(group_id, parse_part(part)))

@@ -23,6 +23,7 @@ from croupier.agent.exec.calls import ExecCalls
 from croupier.agent.exec.task_execs import Entries, TaskExecs
 from croupier.agent.fencing import NewestMaster
 from croupier.agent.gauges import FAMILIES, AgentView
+from croupier.agent.group_directories import GroupDirectories
 from croupier.agent.health_check import HealthCheck
 from croupier.agent.isolation.assembly import assemble
 from croupier.agent.isolation.cgroup.isolator import shims_of
@@ -48,7 +49,7 @@ from croupier.agent.work_dir import WorkDir
 from croupier.model.access import AGENT_USER
 from croupier.model.errors import Unavailable
 from croupier.model.health import problems_text
-from croupier.model.isolation import Feature, feature_names
+from croupier.model.isolation import OF_EVERY_AGENT, Feature, feature_names
 from croupier.model.resources import Resources
 from croupier.net.address import Address
 from croupier.net.leader_search import Masters
@@ -174,6 +175,8 @@ class AgentDaemon:
         put, clock = self._inbox.put_now, self._clock
         janitor = Janitor(sandboxes, clock)
         janitor.adopt([*self.state.tasks, *self.state.voided])
+        groups = GroupDirectories(work_dir.groups, sandboxes)
+        groups.keep(self.state.groups)
         health_check = HealthCheck(work_dir, checkpoint, shim, put, clock, self._rng)
         secret_files = SecretFiles(work_dir.path)
         await remove_trees(secret_files.left(self.state.known_runs()))
@@ -200,6 +203,7 @@ class AgentDaemon:
             partial(metrics.count, "agent_container_errors"),
             pulls_of(isolation, put, self._opened),
             trim,
+            groups,
         )
         reactor = Reactor(self.state, self.link, machine, put, metrics, clock)
         self._driver = Driver(reactor, self._inbox, checkpoint, metrics, clock)
@@ -304,7 +308,7 @@ class AgentDaemon:
             disk.adopt(self.state.tasks.values())
             self._own("disk", disk.watch.run())
             isolation = isolation.extended(disk)
-        self.state.features = isolation.features
+        self.state.features = isolation.features | OF_EVERY_AGENT
         return isolation
 
     async def _until(self, event: asyncio.Event, timeout_s: float | None) -> None:

@@ -14,7 +14,8 @@ from typing import Final
 from croupier.agent.core.effects import CheckHealth, Spawn
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Vanished
 from croupier.agent.core.state import AgentState
-from croupier.agent.core.tasks import Key
+from croupier.agent.core.tasks import GroupKey, Key
+from croupier.agent.group_directories import GroupDirectories
 from croupier.agent.health_check import HealthCheck
 from croupier.agent.isolation.image_pulls import Pulls
 from croupier.agent.isolation.isolator import Launch, Layers
@@ -31,6 +32,7 @@ from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.ids import AgentId
 from croupier.model.secrets import DIRECTORY_VARIABLE
 from croupier.model.task import TaskInfo
+from croupier.model.task_group import GROUP_DIRECTORY
 
 MAX_PORT_VARIABLES: Final = 100
 _KEPT: Final = ("PATH", "LANG", "LC_ALL", "TZ")
@@ -72,6 +74,7 @@ class LocalMachine:
         failed: called with the step of each failed launch: user, sandbox, secrets, isolation, exec.
         pulls: fetches images; None: tasks cannot have some.
         output: bounds the output of tasks.
+        groups: has the directories that tasks of a group share.
     """
 
     sandboxes: Sandboxes
@@ -84,6 +87,7 @@ class LocalMachine:
     failed: Callable[[str], None]
     pulls: Pulls | None
     output: OutputTrim
+    groups: GroupDirectories
 
     def has_sandbox(self, order: LaunchTask) -> bool:
         """Return whether the task has a sandbox already."""
@@ -118,6 +122,7 @@ class LocalMachine:
                 launch = Launch(
                     spawn.run, key, info, sandbox.path, argv, environment, user, program=argv[0]
                 )
+                launch = self._with_group(launch, state.tasks[key].group)
                 self.supervisor.spawn(self._isolated(self._with_secrets(launch, spawn)), sandbox)
                 self.output.add(key, info)
         except Unavailable as error:
@@ -171,6 +176,11 @@ class LocalMachine:
         """Release the sandbox of a task that the agent has forgotten."""
         self.janitor.retire(key)
 
+    def forget_group(self, group: GroupKey) -> None:
+        """Remove the directory that the tasks of a group shared."""
+        with suppress(OSError):
+            self.groups.remove(group)
+
     def check_health(self, wanted: CheckHealth) -> None:
         """Plan a health check; it replaces a planned one."""
         self.health_check.ask(wanted)
@@ -184,6 +194,14 @@ class LocalMachine:
             return self.isolation.prepare(launch)
         except OSError as error:
             raise Unavailable(f"cannot isolate the task: {_text(error)}") from error
+
+    def _with_group(self, launch: Launch, group: GroupKey | None) -> Launch:
+        """Give the task the directory of its group, if it is in one."""
+        if group is None:
+            return launch
+        path = self.groups.make(group)
+        environment = {**launch.environment, GROUP_DIRECTORY: path}
+        return replace(launch, environment=environment, shared=path)
 
     def _with_secrets(self, launch: Launch, spawn: Spawn) -> Launch:
         """Deliver the task's secrets as variables or files."""

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from signal import Signals
 from typing import Protocol, assert_never
 
@@ -34,8 +34,8 @@ from croupier.agent.core.events import Event, Now
 from croupier.agent.core.records import Record
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
-from croupier.agent.core.tasks import Key
-from croupier.model.agent_orders import LaunchTask
+from croupier.agent.core.tasks import GroupKey, Key
+from croupier.model.agent_orders import LaunchGroup, LaunchTask
 from croupier.model.clock import Clock
 from croupier.model.health import Problem
 from croupier.model.task import TaskStatus
@@ -102,6 +102,9 @@ class Machine(Protocol):
 
     def retire(self, key: Key) -> None:
         """Release the sandbox of a task that the agent has forgotten."""
+
+    def forget_group(self, group: GroupKey) -> None:
+        """Remove the directory that the tasks of a group shared."""
 
     def check_health(self, wanted: fx.CheckHealth) -> None:
         """Plan a health check; it replaces a planned one. `HealthChecked` follows."""
@@ -173,6 +176,11 @@ class Reactor:
         is_healthy = self.state.health.is_healthy
         if isinstance(order, LaunchTask) and is_healthy and self._machine.has_sandbox(order):
             event = ev.LaunchIntoSandbox(order)
+        if isinstance(order, LaunchGroup):
+            order = ev.GroupLaunch(order)
+        if isinstance(order, ev.GroupLaunch) and is_healthy:
+            has_sandbox = any(map(self._machine.has_sandbox, order.order.tasks))
+            event = replace(order, has_sandbox=has_sandbox)
         self._effects += self._step(event)
 
     def decide_at_once(self, event: Event) -> None:
@@ -268,15 +276,22 @@ class Reactor:
                 self._cancel(key)
             case fx.Signal(key, _, number):
                 self._machine.signal(key, number)
-            case fx.ForgetRun(_, run):
-                self._machine.forget_run(run)
-            case fx.Forget(key):
-                self._machine.retire(key)
+            case fx.ForgetRun() | fx.Forget() | fx.ForgetGroup():
+                self._forget(effect)
             case fx.CheckHealth():
                 self._machine.check_health(effect)
             case _:
                 assert_never(effect)
         self._observer.performed(effect)
+
+    def _forget(self, effect: fx.ForgetRun | fx.Forget | fx.ForgetGroup) -> None:
+        match effect:
+            case fx.ForgetRun(_, run):
+                self._machine.forget_run(run)
+            case fx.Forget(key):
+                self._machine.retire(key)
+            case fx.ForgetGroup(group):
+                self._machine.forget_group(group)
 
     def _cancel(self, key: Key) -> None:
         if self._machine.cancel(key):

@@ -87,6 +87,8 @@ _KINDS: Final[dict[str, tuple[type, Both]]] = {
     ),
     "void": (r.VoidRecord, mapped(r.VoidRecord, CheckpointRecord.TaskKey)),
     "forget_task": (r.ForgetTask, mapped(r.ForgetTask, CheckpointRecord.TaskKey)),
+    "group": (r.GroupRecord, mapped(r.GroupRecord, CheckpointRecord.Group)),
+    "forget_group": (r.ForgetGroup, mapped(r.ForgetGroup, CheckpointRecord.Group)),
 }  # fmt: skip
 _NAMES: Final = {cls: (name, both) for name, (cls, both) in _KINDS.items()}
 

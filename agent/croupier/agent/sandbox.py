@@ -254,8 +254,16 @@ class Sandboxes:
                 if each not in STREAMS:
                     os.rename(each, f"{name}/{each}", src_dir_fd=home, dst_dir_fd=trash)
 
+    def discard(self, name: str, at: int) -> None:
+        """Move a directory below the open `at` into the trash, which the janitor empties."""
+        moved = secrets.token_hex(8)
+        self.trash.mkdir(mode=0o700, exist_ok=True)
+        with directory(self.trash) as trash:
+            os.rename(name, moved, src_dir_fd=at, dst_dir_fd=trash)
+        self._replaced.append(self.trash / moved)
+
     def take_replaced(self) -> list[Path]:
-        """Return the sandboxes that new ones have replaced since the last call."""
+        """Return what was moved into the trash since the last call, and is to be removed."""
         replaced, self._replaced = self._replaced, []
         return replaced
 

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from croupier.agent.core.events import Event, LaunchWithSecrets
+from croupier.agent.core.events import Event, GroupLaunch, LaunchWithSecrets
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key, LocalTask
 from croupier.model.agent_orders import (
     AcknowledgeUpdate,
     KillTask,
+    LaunchGroup,
     LaunchTask,
     RecallTask,
     ResendUpdates,
 )
-from croupier.model.errors import ProtocolViolation
+from croupier.model.errors import InvalidRequest, ProtocolViolation
 from croupier.model.health import Problem
 from croupier.model.ids import DEFAULT_ROLE, FrameworkId, TaskId, check_role
 from croupier.model.isolation import feature_names
+from croupier.model.secrets import SecretValues
 from croupier.model.store_position import check_epoch
 from croupier.model.task import MAX_GRACE_MS, Reason
+from croupier.model.task_group import MAX_GROUP_TASKS
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1.task_pb2 import TaskInfo
-from croupier.wire.resources import resources_to_wire
+from croupier.wire.resources import check_count, resources_to_wire
 from croupier.wire.store_position import position_to_wire
 from croupier.wire.task import secrets_from_wire, status_to_wire, task_from_wire, task_to_wire
 
@@ -63,7 +66,10 @@ def register_to_wire(identity: pb.Register, state: AgentState) -> list[pb.Report
             whole = task.task
             task.task.CopyFrom(
                 TaskInfo(
-                    task_id=whole.task_id, resources=whole.resources, kill_policy=whole.kill_policy
+                    task_id=whole.task_id,
+                    resources=whole.resources,
+                    kill_policy=whole.kill_policy,
+                    group=whole.group if whole.HasField("group") else None,
                 )
             )
     if register.ByteSize() <= SLIM_BYTES:
@@ -109,17 +115,17 @@ def order_from_wire(order: pb.Order) -> Event:
     """
     match order.WhichOneof("order"):
         case "launch":
-            launch = order.launch
-            secrets = secrets_from_wire(launch.task) if launch.task.command.secrets else None
-            launch_task = LaunchTask(
-                FrameworkId(launch.framework_id),
-                task_from_wire(launch.task),
-                check_role(launch.role or DEFAULT_ROLE),
-                check_epoch(launch.framework_epoch),
-                launch.proof[:MAX_PROOF_BYTES].hex(),
-                launch.lined_up,
-            )
+            launch_task, secrets = _launch_from_wire(order.launch)
             return LaunchWithSecrets(launch_task, secrets) if secrets else launch_task
+        case "launch_group":
+            check_count(len(order.launch_group.tasks), MAX_GROUP_TASKS, "tasks of a group")
+            launches = [_launch_from_wire(launch) for launch in order.launch_group.tasks]
+            if not launches:
+                raise InvalidRequest("a group without tasks")
+            return GroupLaunch(
+                LaunchGroup(tuple(task for task, _ in launches)),
+                {task.task.task_id: secrets for task, secrets in launches if secrets},
+            )
         case "acknowledge":
             ack = order.acknowledge
             return AcknowledgeUpdate(
@@ -141,6 +147,20 @@ def order_from_wire(order: pb.Order) -> Event:
             return ResendUpdates(FrameworkId(order.resend.framework_id))
         case kind:
             raise ProtocolViolation(f"an order that is unknown: {kind or 'empty'}")
+
+
+def _launch_from_wire(launch: pb.LaunchTask) -> tuple[LaunchTask, SecretValues | None]:
+    """Return the order, and the values of the task's secrets if it has any."""
+    secrets = secrets_from_wire(launch.task) if launch.task.command.secrets else None
+    order = LaunchTask(
+        FrameworkId(launch.framework_id),
+        task_from_wire(launch.task),
+        check_role(launch.role or DEFAULT_ROLE),
+        check_epoch(launch.framework_epoch),
+        launch.proof[:MAX_PROOF_BYTES].hex(),
+        launch.lined_up,
+    )
+    return order, secrets
 
 
 def _problems(problems: Iterable[Problem]) -> list[pb.HealthProblem]:

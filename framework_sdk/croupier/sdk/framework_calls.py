@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Sequence
 
 from croupier.model.attributes import Constraint, check_constraints, facts_of
@@ -12,6 +13,7 @@ from croupier.model.ids import Role
 from croupier.model.isolation import known_features
 from croupier.model.limits import DEFAULT_REFUSE_S
 from croupier.model.resources import Resources
+from croupier.model.task_group import check_parts
 from croupier.model.verdict import TaskVerdict
 from croupier.sdk import wire
 from croupier.sdk.core.subscription import AcceptedTasks, Subscription, one_demand
@@ -50,7 +52,38 @@ class FrameworkCalls:
                 have been launched: updates or `reconcile` show it.
             CroupierError: if the master refused the whole call.
         """
-        launched = list(tasks)
+        return await self._send_accept(offers, list(tasks), refuse_s)
+
+    async def launch_group(
+        self,
+        offers: Offer | Sequence[Offer],
+        tasks: Iterable[Task],
+        group_id: str | None = None,
+        refuse_s: float = DEFAULT_REFUSE_S,
+    ) -> list[TaskVerdict]:
+        """Launch `tasks` as one group on the sum of `offers`: all of them, or none.
+
+        They start together, and share a directory that CROUPIER_GROUP_DIR names. What the end of
+        one means to the others is its `part`: those that are ended are KILLED with GROUP_ENDED.
+
+        Args:
+            offers: of one agent and in one role. The remainder is declined for `refuse_s`.
+            tasks: at most 64.
+            group_id: an id that no other group of the framework has; None makes one.
+            refuse_s: duration of the filter.
+
+        Returns:
+            One verdict per task, in order. If one has an error, all have one.
+
+        Raises:
+            InvalidRequest, Unavailable, CroupierError: as `accept`.
+        """
+        grouped = _grouped(tasks, group_id or uuid.uuid4().hex)
+        return await self._send_accept(offers, grouped, refuse_s)
+
+    async def _send_accept(
+        self, offers: Offer | Sequence[Offer], launched: list[Task], refuse_s: float
+    ) -> list[TaskVerdict]:
         if not launched:
             await self.decline(offers, refuse_s)
             return []
@@ -98,6 +131,7 @@ class FrameworkCalls:
         role: str | None = None,
         constraints: Iterable[Constraint] | None = None,
         max_per_agent: int | None = None,
+        group: str | None = None,
     ) -> list[TaskVerdict]:
         """Hand tasks to the master, which places them; no offers are needed.
 
@@ -114,6 +148,9 @@ class FrameworkCalls:
             role: one of the framework's; None is its first.
             constraints: all must hold on the agent.
             max_per_agent: place a task only on agents that run fewer tasks of this framework.
+            group: the tasks are one group with this id, which no other group of the framework has:
+                all are queued or none, and they are placed together, on one agent. See
+                `launch_group`.
 
         Returns:
             One verdict per task, in order.
@@ -124,7 +161,7 @@ class FrameworkCalls:
             Unavailable: if there is no answer within 30 s of connected time. The tasks may have
                 been queued: updates or `reconcile` show it.
         """
-        listed = list(tasks)
+        listed = list(tasks) if group is None else _grouped(tasks, group)
         if any(task.secrets for task in listed):
             self._session.check_secrets(is_insecure=self._is_insecure)
         own = self._subscription.own(() if role is None else (role,))
@@ -259,6 +296,12 @@ class FrameworkCalls:
         verdict = await self._session.call(call, answers=answers)
         if verdict.error is not None:
             raise verdict.error
+
+
+def _grouped(tasks: Iterable[Task], group_id: str) -> list[Task]:
+    grouped = [task.in_group(group_id) for task in tasks]
+    check_parts(group_id, [task.part for task in grouped])
+    return grouped
 
 
 def _offer_ids(offers: Offer | Sequence[Offer]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from croupier.model.durations import to_milliseconds
@@ -15,6 +16,7 @@ from croupier.model.output_bound import NO_OUTPUT_BOUND, OutputBound, parse_outp
 from croupier.model.resources import Resources
 from croupier.model.secrets import SecretValues, looks_secret
 from croupier.model.task import Command, TaskInfo
+from croupier.model.task_group import GroupPart, TaskGroup, parse_part
 from croupier.sdk.log import log_event
 
 
@@ -27,12 +29,14 @@ class Task:
     Attributes:
         info: the task in the form that master and agents use; it has the names of secrets only.
         secrets: the values of its secrets, which no text of the task shows.
+        part: its part in the group that it is launched or submitted in, if it is.
     """
 
-    __slots__ = ("info", "secrets")
+    __slots__ = ("info", "part", "secrets")
 
     info: TaskInfo
     secrets: SecretValues
+    part: GroupPart
 
     def __init__(
         self,
@@ -55,6 +59,7 @@ class Task:
         network: bool = True,
         output_size: int | str = 0,
         output_files: int = 0,
+        part: str = "member",
     ) -> None:
         """Describe a task.
 
@@ -86,6 +91,9 @@ class Task:
                 Once the task has written `output_files` times as much to stdout or stderr, the
                 agent removes the oldest file. 0: the agent's default, 128MB.
             output_files: the files that are kept, at least 2. 0: the agent's default, 8.
+            part: its part in a group: `member` (if it does not end as FINISHED, all others are
+                ended), `sidecar` (its end ends no other, and it is ended with the last member) or
+                `leader` (its end ends all others).
 
         Raises:
             InvalidRequest: if no agent can ever run the task.
@@ -96,6 +104,7 @@ class Task:
             limits = ";".join(f"{name}:{amount}" for name, amount in limits.items())
         self.secrets = SecretValues(secrets)
         self.secrets.check()
+        self.part = parse_part(part)
         names = self.secrets.withheld()
         self.info = TaskInfo(
             task_id=TaskId(uuid.uuid4().hex if task_id is None else task_id),
@@ -149,6 +158,23 @@ class Task:
         """Isolation that the task asks for."""
         return self.info.isolation
 
+    def in_group(self, group_id: str) -> Task:
+        """Return the task as one of a group.
+
+        Raises:
+            InvalidRequest: if the id is illegal, or the task cannot be in a group.
+        """
+        made = Task.__new__(Task)
+        made.secrets, made.part = self.secrets, self.part
+        made.info = replace(self.info, group=TaskGroup(group_id, self.part))
+        made.info.check()
+        return made
+
+    @property
+    def group_id(self) -> str:
+        """Id of its group; empty if it is in none."""
+        return self.info.group_id
+
     @property
     def needs(self) -> frozenset[str]:
         """Features that its agent must have, as in `Offer.isolation` and `enforces`."""
@@ -160,7 +186,8 @@ class Task:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Task):
             return False
-        return self.info == other.info and self.secrets == other.secrets
+        mine = (self.info, self.secrets, self.part)
+        return mine == (other.info, other.secrets, other.part)
 
     def __hash__(self) -> int:
         return hash(self.task_id)

@@ -36,10 +36,13 @@ def subscribe_call(identity: pb.Subscribe, subscription: Subscription) -> pb.Cal
 
 
 def accept_call(offer_ids: Sequence[str], tasks: Sequence[Task], refuse_s: float) -> pb.Call:
-    """Return an ACCEPT that launches `tasks` on the sum of the offers."""
+    """Return an ACCEPT that launches `tasks`, alone or as one group, on the sum of the offers."""
     messages = [task_to_wire(task.info, task.secrets) for task in tasks]
-    launch = pb.Operation(launch=pb.Launch(tasks=messages))
-    operations = [launch] if tasks else []
+    operations: list[pb.Operation] = []
+    if tasks and tasks[0].group_id:
+        operations = [pb.Operation(launch_group=pb.LaunchGroup(tasks=messages))]
+    elif tasks:
+        operations = [pb.Operation(launch=pb.Launch(tasks=messages))]
     accept = pb.Accept(offer_ids=offer_ids, operations=operations, filters=_filters(refuse_s))
     return pb.Call(accept=accept)
 
@@ -51,11 +54,16 @@ def submit_calls(
     max_per_agent: int | None,
     most_bytes: int,
 ) -> list[pb.Call]:
-    """Return the SUBMITs of these tasks: a call has at most 1,000, and `most_bytes` of them."""
+    """Return the SUBMITs of these tasks: a call has at most 1,000, and `most_bytes` of them.
+
+    The tasks of a group are one call.
+    """
+    is_group = bool(tasks) and bool(tasks[0].group_id)
     placement = pb.Submit(
         role=role,
         constraints=[constraint_to_wire(each) for each in constraints],
         max_per_agent=max_per_agent,
+        group=is_group,
     )
     found: list[pb.Call] = []
     size = 0
@@ -64,7 +72,10 @@ def submit_calls(
         # A field of a message takes a few bytes more than its content.
         taken = message.ByteSize() + 8
         last = found[-1].submit if found else None
-        if last is None or len(last.tasks) == MAX_TASKS_PER_SUBMIT or size + taken > most_bytes:
+        is_full = last is not None and (
+            len(last.tasks) == MAX_TASKS_PER_SUBMIT or size + taken > most_bytes
+        )
+        if last is None or (is_full and not is_group):
             found.append(pb.Call(submit=placement))
             last, size = found[-1].submit, placement.ByteSize() + 64
         last.tasks.append(message)

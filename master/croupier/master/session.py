@@ -15,9 +15,9 @@ from croupier.master.access.cluster_keys import LaunchProofs, LinkKeys
 from croupier.master.core.effects import SessionId
 from croupier.master.core.messages import Registered, Subscribed, ToAgent, ToFramework
 from croupier.master.sealing import KeyBox, SecretBox, open_task, seal_task
-from croupier.master.wire.to_agent import order_to_wire
+from croupier.master.wire.to_agent import group_to_wire, order_to_wire
 from croupier.master.wire.to_framework import KnownAgents, event_to_wire
-from croupier.model.agent_orders import LaunchTask
+from croupier.model.agent_orders import LaunchGroup, LaunchTask
 from croupier.model.errors import CroupierError, InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId
 from croupier.model.secrets import SecretValues
@@ -166,6 +166,8 @@ class AgentSession(Session[ToAgent]):
         """
         if isinstance(message, Registered):
             self._agent_id = message.agent_id
+        if isinstance(message, LaunchGroup):
+            return group_to_wire(map(self._encode, message.tasks))
         if isinstance(message, LaunchTask):
             secrets = open_task(self._box, message.framework_id, message.task)
             if self.proofs is not None:

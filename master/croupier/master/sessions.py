@@ -22,7 +22,7 @@ from croupier.master.core.messages import ToAgent, ToFramework
 from croupier.master.core.step import Event
 from croupier.master.sealing import KeyBox, SecretBox, Unopenable
 from croupier.master.session import AgentSession, FrameworkSession
-from croupier.model.agent_orders import LaunchTask
+from croupier.model.agent_orders import LaunchGroup, LaunchTask
 from croupier.model.clock import Clock
 from croupier.model.deadlines import Deadlines
 from croupier.model.errors import CroupierError, TooSlow, Unauthenticated, Unavailable, shortened
@@ -270,8 +270,11 @@ class Sessions:
 
     def _report_unsent(self, effect: Send, error: Unopenable) -> None:
         """Report a launch whose secrets cannot be opened; other messages are sent as usual."""
-        assert isinstance(effect.message, LaunchTask)
-        framework_id, task_id = effect.message.framework_id, effect.message.task.task_id
+        message = effect.message
+        # The core ends the whole group with one of its tasks.
+        order = message.tasks[0] if isinstance(message, LaunchGroup) else message
+        assert isinstance(order, LaunchTask)
+        framework_id, task_id = order.framework_id, order.task.task_id
         _log.error(
             "secret_not_opened", framework_id=framework_id, task_id=task_id, error=str(error)
         )

@@ -17,6 +17,7 @@ from croupier.master.core.step import Event
 from croupier.model.agent_orders import (
     AcknowledgeUpdate,
     KillTask,
+    LaunchGroup,
     LaunchTask,
     RecallTask,
     ResendUpdates,
@@ -158,6 +159,9 @@ class SimulatedAgent:
                 self._line[message.framework_id, message.task.task_id] = message
             case LaunchTask():
                 self._launch(message)
+            case LaunchGroup(orders):
+                for order in orders:
+                    self._launch(order)
             case RecallTask(framework_id, task_id):
                 self._return((framework_id, task_id))
             case AcknowledgeUpdate(framework_id, task_id, sequence):

@@ -27,6 +27,13 @@ class LaunchTask:
 
 
 @value
+class LaunchGroup:
+    """Start all of these tasks, which are one group, or none."""
+
+    tasks: tuple[LaunchTask, ...]
+
+
+@value
 class KillTask:
     """End a task.
 
@@ -66,4 +73,4 @@ class RecallTask:
     task_id: TaskId
 
 
-TaskOrder = RecallTask | LaunchTask | KillTask | AcknowledgeUpdate | ResendUpdates
+TaskOrder = RecallTask | LaunchTask | LaunchGroup | KillTask | AcknowledgeUpdate | ResendUpdates

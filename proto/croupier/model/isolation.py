@@ -43,6 +43,7 @@ class Feature(Enum):
         NO_NETWORK: a task without network.
         IMAGES: run a task in a container image or root directory.
         USAGE: measure all processes of a task, not only those that it waited for.
+        GROUPS: start and end the tasks of a group together.
     """
 
     USERS = "users"
@@ -58,10 +59,13 @@ class Feature(Enum):
     IMAGES = "images"
     USAGE = "usage"
     DISK_QUOTA = "disk-quota"
+    GROUPS = "groups"
 
 
 Features = frozenset[Feature]
 NO_FEATURES: Final[Features] = frozenset()
+# No isolator is needed for these.
+OF_EVERY_AGENT: Final[Features] = frozenset({Feature.GROUPS})
 _BY_NAME: Final = {feature.value: feature for feature in Feature}
 
 

@@ -23,6 +23,7 @@ from croupier.model.isolation import (
     NO_FEATURES,
     NO_ISOLATION,
     NO_LIMITS,
+    Feature,
     Features,
     Isolation,
     Limits,
@@ -32,6 +33,7 @@ from croupier.model.output_bound import NO_OUTPUT_BOUND, OutputBound
 from croupier.model.resources import Resources
 from croupier.model.scalar import format_scalar
 from croupier.model.secrets import MAX_SEALED, WITHHELD, SealedValue, check_secret_names
+from croupier.model.task_group import GroupPart, TaskGroup
 
 # The sequence number of a terminal update by the master: above all numbers of agents.
 MASTER_SEQUENCE = 2**62
@@ -131,6 +133,7 @@ class Reason(_Named):
     MEMORY_LIMIT = 23
     DISK_LIMIT = 24
     TIMED_OUT = 25
+    GROUP_ENDED = 27
 
     @property
     def is_limit(self) -> bool:
@@ -154,6 +157,7 @@ _BLAMELESS = frozenset(
         Reason.AGENT_STOPPED,
         Reason.AGENT_UNKNOWN,
         Reason.FRAMEWORK_REMOVED,
+        Reason.GROUP_ENDED,
         Reason.INVALID_OFFERS,
         Reason.KILLED_BY_FRAMEWORK,
         Reason.KILLED_BY_OPERATOR,
@@ -260,6 +264,7 @@ class TaskInfo:
         grace_ms: time between SIGTERM and SIGKILL.
         max_completion_ms: the task is ended this long after its start; 0: never.
         output: how much of its output is kept.
+        group: its membership in a group; None: it is in none.
         encoded: the message that describes it, as it came, so that it need not be written again;
             empty if there is none. A copy that differs has none. It holds no secret.
     """
@@ -274,6 +279,7 @@ class TaskInfo:
     isolation: Isolation = NO_ISOLATION
     max_completion_ms: int = 0
     output: OutputBound = NO_OUTPUT_BOUND
+    group: TaskGroup | None = None
     encoded: bytes = field(init=False, default=b"", compare=False, repr=False)
 
     def with_encoded(self, encoded: bytes) -> TaskInfo:
@@ -290,14 +296,25 @@ class TaskInfo:
             + len(self.name)
             + self.command.size
             + len(self.isolation.image)
+            + len(self.group_id)
             + sum(len(key) + len(value) for key, value in self.labels)
         )
 
+    @property
+    def group_id(self) -> str:
+        """The id of its group; empty if it is in none."""
+        return "" if self.group is None else self.group.group_id
+
+    @property
+    def part(self) -> GroupPart:
+        """Its part in its group; MEMBER if it is in none."""
+        return GroupPart.MEMBER if self.group is None else self.group.part
+
     def needs(self) -> Features:
         """Return what an agent must be able to enforce for the task."""
-        if self.limits is NO_LIMITS and self.isolation is NO_ISOLATION:
-            return NO_FEATURES
-        return self.limits.needs() | self.isolation.needs()
+        is_plain = self.limits is NO_LIMITS and self.isolation is NO_ISOLATION
+        needs = NO_FEATURES if is_plain else self.limits.needs() | self.isolation.needs()
+        return needs if self.group is None else needs | {Feature.GROUPS}
 
     def outline(self) -> TaskInfo:
         """Return the task without its command, labels and image."""
@@ -330,6 +347,13 @@ class TaskInfo:
         self.output.check()
         self._check_limits()
         self.isolation.check()
+        if self.group is not None:
+            self.group.check()
+            if self.isolation.no_network:
+                raise InvalidRequest(
+                    "a task of a group cannot be without network: no agent can give the tasks of"
+                    " one group a network of their own"
+                )
         self.command.check()
 
     def _check_limits(self) -> None:

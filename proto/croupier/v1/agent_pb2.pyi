@@ -659,6 +659,7 @@ class Order(_message.Message):
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     EXEC_FIELD_NUMBER: _builtins.int
     RECALL_FIELD_NUMBER: _builtins.int
+    LAUNCH_GROUP_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def registered(self) -> Global___Registered: ...
     @_builtins.property
@@ -677,6 +678,8 @@ class Order(_message.Message):
     def exec(self) -> Global___OpenExec: ...
     @_builtins.property
     def recall(self) -> Global___RecallTask: ...
+    @_builtins.property
+    def launch_group(self) -> Global___LaunchTaskGroup: ...
     def __init__(
         self,
         *,
@@ -689,12 +692,13 @@ class Order(_message.Message):
         heartbeat: _framework_pb2.Heartbeat | None = ...,
         exec: Global___OpenExec | None = ...,
         recall: Global___RecallTask | None = ...,
+        launch_group: Global___LaunchTaskGroup | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "error", b"error", "exec", b"exec", "heartbeat", b"heartbeat", "kill", b"kill", "launch", b"launch", "order", b"order", "recall", b"recall", "registered", b"registered", "resend", b"resend"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "error", b"error", "exec", b"exec", "heartbeat", b"heartbeat", "kill", b"kill", "launch", b"launch", "launch_group", b"launch_group", "order", b"order", "recall", b"recall", "registered", b"registered", "resend", b"resend"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "error", b"error", "exec", b"exec", "heartbeat", b"heartbeat", "kill", b"kill", "launch", b"launch", "order", b"order", "recall", b"recall", "registered", b"registered", "resend", b"resend"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "error", b"error", "exec", b"exec", "heartbeat", b"heartbeat", "kill", b"kill", "launch", b"launch", "launch_group", b"launch_group", "order", b"order", "recall", b"recall", "registered", b"registered", "resend", b"resend"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_order: _TypeAlias = _typing.Literal["registered", "launch", "kill", "acknowledge", "resend", "error", "heartbeat", "exec", "recall"]  # noqa: Y015
+    _WhichOneofReturnType_order: _TypeAlias = _typing.Literal["registered", "launch", "kill", "acknowledge", "resend", "error", "heartbeat", "exec", "recall", "launch_group"]  # noqa: Y015
     _WhichOneofArgType_order: _TypeAlias = _typing.Literal["order", b"order"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_order) -> _WhichOneofReturnType_order | None: ...
 
@@ -809,6 +813,28 @@ class LaunchTask(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LaunchTask: _TypeAlias = LaunchTask  # noqa: Y015
+
+@_typing.final
+class LaunchTaskGroup(_message.Message):
+    """Start all of these tasks of one group, or none. Only for agents with "groups" in `isolation`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___LaunchTask]: ...
+    def __init__(
+        self,
+        *,
+        tasks: _abc.Iterable[Global___LaunchTask] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LaunchTaskGroup: _TypeAlias = LaunchTaskGroup  # noqa: Y015
 
 @_typing.final
 class RecallTask(_message.Message):

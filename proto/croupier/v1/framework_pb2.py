@@ -26,15 +26,15 @@ from croupier.v1 import resources_pb2 as croupier_dot_v1_dot_resources__pb2
 from croupier.v1 import task_pb2 as croupier_dot_v1_dot_task__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63roupier/v1/framework.proto\x12\x0b\x63roupier.v1\x1a\x1b\x63roupier/v1/resources.proto\x1a\x16\x63roupier/v1/task.proto\"Y\n\x1e\x46rameworkServiceConnectRequest\x12 \n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32\x11.croupier.v1.Call\x12\x15\n\rverdicts_seen\x18\x02 \x01(\x04\"E\n\x1f\x46rameworkServiceConnectResponse\x12\"\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x12.croupier.v1.Event\"\xcf\x04\n\x04\x43\x61ll\x12\x0b\n\x03seq\x18\x01 \x01(\x04\x12+\n\tsubscribe\x18\x02 \x01(\x0b\x32\x16.croupier.v1.SubscribeH\x00\x12%\n\x06\x61\x63\x63\x65pt\x18\x03 \x01(\x0b\x32\x13.croupier.v1.AcceptH\x00\x12\'\n\x07\x64\x65\x63line\x18\x04 \x01(\x0b\x32\x14.croupier.v1.DeclineH\x00\x12\x32\n\rupdate_demand\x18\x05 \x01(\x0b\x32\x19.croupier.v1.UpdateDemandH\x00\x12)\n\x08suppress\x18\x06 \x01(\x0b\x32\x15.croupier.v1.SuppressH\x00\x12%\n\x06revive\x18\x07 \x01(\x0b\x32\x13.croupier.v1.ReviveH\x00\x12!\n\x04kill\x18\x08 \x01(\x0b\x32\x11.croupier.v1.KillH\x00\x12/\n\x0b\x61\x63knowledge\x18\t \x01(\x0b\x32\x18.croupier.v1.AcknowledgeH\x00\x12+\n\treconcile\x18\n \x01(\x0b\x32\x16.croupier.v1.ReconcileH\x00\x12)\n\x08teardown\x18\x0b \x01(\x0b\x32\x15.croupier.v1.TeardownH\x00\x12+\n\theartbeat\x18\x0c \x01(\x0b\x32\x16.croupier.v1.HeartbeatH\x00\x12%\n\x06submit\x18\x0e \x01(\x0b\x32\x13.croupier.v1.SubmitH\x00\x12)\n\x08withdraw\x18\x0f \x01(\x0b\x32\x15.croupier.v1.WithdrawH\x00\x42\x06\n\x04\x63\x61llJ\x04\x08\r\x10\x0e\"\x0b\n\tHeartbeat\"\xa8\x01\n\rFrameworkInfo\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05roles\x18\x03 \x03(\t\x12\x1b\n\x13\x66\x61ilover_timeout_ms\x18\x04 \x01(\x04\x12\x10\n\x08hostname\x18\x05 \x01(\t\x12\x11\n\twebui_url\x18\x06 \x01(\t\x12\"\n\x06labels\x18\x07 \x03(\x0b\x32\x12.croupier.v1.Label\"\xd3\x01\n\tSubscribe\x12-\n\tframework\x18\x01 \x01(\x0b\x32\x1a.croupier.v1.FrameworkInfo\x12\x11\n\tclient_id\x18\x02 \x01(\t\x12\x16\n\x0eoffer_lease_ms\x18\x03 \x01(\x04\x12$\n\x07\x64\x65mands\x18\x04 \x03(\x0b\x32\x13.croupier.v1.Demand\x12\x12\n\nsuppressed\x18\x05 \x01(\x08\x12\x18\n\x10suppressed_roles\x18\x06 \x03(\t\x12\x18\n\x10takes_reconciled\x18\x07 \x01(\x08\"\xe4\x01\n\x06\x44\x65mand\x12$\n\x04unit\x18\x01 \x01(\x0b\x32\x16.croupier.v1.Resources\x12\x12\n\x05\x63ount\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12,\n\x0b\x63onstraints\x18\x03 \x03(\x0b\x32\x17.croupier.v1.Constraint\x12\x1a\n\rmin_per_offer\x18\x04 \x01(\x04H\x01\x88\x01\x01\x12\x1a\n\rmax_per_offer\x18\x05 \x01(\x04H\x02\x88\x01\x01\x12\x0c\n\x04role\x18\x06 \x01(\tB\x08\n\x06_countB\x10\n\x0e_min_per_offerB\x10\n\x0e_max_per_offer\"4\n\x0cUpdateDemand\x12$\n\x07\x64\x65mands\x18\x01 \x03(\x0b\x32\x13.croupier.v1.Demand\"/\n\x07\x46ilters\x12\x16\n\trefuse_ms\x18\x01 \x01(\x04H\x00\x88\x01\x01\x42\x0c\n\n_refuse_ms\"n\n\x06\x41\x63\x63\x65pt\x12\x11\n\toffer_ids\x18\x01 \x03(\t\x12*\n\noperations\x18\x02 \x03(\x0b\x32\x16.croupier.v1.Operation\x12%\n\x07\x66ilters\x18\x03 \x01(\x0b\x32\x14.croupier.v1.Filters\"E\n\tOperation\x12%\n\x06launch\x18\x01 \x01(\x0b\x32\x13.croupier.v1.LaunchH\x00\x42\x0b\n\toperationJ\x04\x08\x02\x10\x07\".\n\x06Launch\x12$\n\x05tasks\x18\x01 \x03(\x0b\x32\x15.croupier.v1.TaskInfo\"S\n\x07\x44\x65\x63line\x12\x11\n\toffer_ids\x18\x01 \x03(\t\x12%\n\x07\x66ilters\x18\x02 \x01(\x0b\x32\x14.croupier.v1.Filters\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x19\n\x08Suppress\x12\r\n\x05roles\x18\x01 \x03(\t\"\x17\n\x06Revive\x12\r\n\x05roles\x18\x01 \x03(\t\"\x98\x01\n\x06Submit\x12$\n\x05tasks\x18\x01 \x03(\x0b\x32\x15.croupier.v1.TaskInfo\x12\x0c\n\x04role\x18\x02 \x01(\t\x12,\n\x0b\x63onstraints\x18\x03 \x03(\x0b\x32\x17.croupier.v1.Constraint\x12\x1a\n\rmax_per_agent\x18\x04 \x01(\x04H\x00\x88\x01\x01\x42\x10\n\x0e_max_per_agent\"\x1c\n\x08Withdraw\x12\x10\n\x08task_ids\x18\x01 \x03(\t\"E\n\x04Kill\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12,\n\x0bkill_policy\x18\x02 \x01(\x0b\x32\x17.croupier.v1.KillPolicy\"~\n\x0b\x41\x63knowledge\x12\x30\n\x07updates\x18\x01 \x03(\x0b\x32\x1f.croupier.v1.Acknowledge.Update\x1a=\n\x06Update\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x10\n\x08sequence\x18\x03 \x01(\x04\"\x1d\n\tReconcile\x12\x10\n\x08task_ids\x18\x01 \x03(\t\"\n\n\x08Teardown\"\x98\x03\n\x05\x45vent\x12-\n\nsubscribed\x18\x01 \x01(\x0b\x32\x17.croupier.v1.SubscribedH\x00\x12%\n\x06offers\x18\x02 \x01(\x0b\x32\x13.croupier.v1.OffersH\x00\x12\'\n\x07rescind\x18\x03 \x01(\x0b\x32\x14.croupier.v1.RescindH\x00\x12\'\n\x07verdict\x18\x04 \x01(\x0b\x32\x14.croupier.v1.VerdictH\x00\x12%\n\x06update\x18\x05 \x01(\x0b\x32\x13.croupier.v1.UpdateH\x00\x12\'\n\x07\x66\x61ilure\x18\x06 \x01(\x0b\x32\x14.croupier.v1.FailureH\x00\x12#\n\x05\x65rror\x18\x07 \x01(\x0b\x32\x12.croupier.v1.ErrorH\x00\x12+\n\theartbeat\x18\x08 \x01(\x0b\x32\x16.croupier.v1.HeartbeatH\x00\x12\x36\n\x0fpreempt_request\x18\n \x01(\x0b\x32\x1b.croupier.v1.PreemptRequestH\x00\x42\x07\n\x05\x65ventJ\x04\x08\t\x10\n\"\x98\x01\n\nSubscribed\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x14\n\x0cheartbeat_ms\x18\x02 \x01(\x04\x12\x11\n\tmaster_id\x18\x03 \x01(\t\x12\x19\n\x11max_message_bytes\x18\x04 \x01(\x04\x12\x15\n\rtakes_secrets\x18\x05 \x01(\x08\x12\x19\n\x11takes_submissions\x18\x06 \x01(\x08\"\x8b\x01\n\x10\x41gentDescription\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x10\n\x08hostname\x18\x02 \x01(\t\x12*\n\nattributes\x18\x03 \x03(\x0b\x32\x16.croupier.v1.Attribute\x12\x14\n\x0chttp_address\x18\x04 \x01(\t\x12\x11\n\tisolation\x18\x05 \x03(\t\"v\n\x05Offer\x12\x10\n\x08offer_id\x18\x01 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x02 \x01(\t\x12\x0c\n\x04role\x18\x03 \x01(\t\x12)\n\tresources\x18\x04 \x01(\x0b\x32\x16.croupier.v1.Resources\x12\x10\n\x08lease_ms\x18\x05 \x01(\x04\"[\n\x06Offers\x12\"\n\x06offers\x18\x01 \x03(\x0b\x32\x12.croupier.v1.Offer\x12-\n\x06\x61gents\x18\x02 \x03(\x0b\x32\x1d.croupier.v1.AgentDescription\"+\n\x07Rescind\x12\x10\n\x08offer_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"N\n\x05\x45rror\x12$\n\x04\x63ode\x18\x01 \x01(\x0e\x32\x16.croupier.v1.ErrorCode\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0e\n\x06leader\x18\x03 \x01(\t\"b\n\x07Verdict\x12\x0b\n\x03seq\x18\x01 \x01(\x04\x12!\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.croupier.v1.Error\x12\'\n\x05tasks\x18\x03 \x03(\x0b\x32\x18.croupier.v1.TaskVerdict\"A\n\x0bTaskVerdict\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12!\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.croupier.v1.Error\"b\n\x06Update\x12)\n\x08statuses\x18\x01 \x03(\x0b\x32\x17.croupier.v1.TaskStatus\x12-\n\x06\x61gents\x18\x02 \x03(\x0b\x32\x1d.croupier.v1.AgentDescription\"d\n\x0ePreemptRequest\x12\x10\n\x08task_ids\x18\x01 \x03(\t\x12\x10\n\x08\x61gent_id\x18\x02 \x01(\t\x12\x10\n\x08grace_ms\x18\x03 \x01(\x04\x12\x0c\n\x04role\x18\x04 \x01(\t\x12\x0e\n\x06reason\x18\x05 \x01(\t\">\n\x07\x46\x61ilure\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x10\n\x08hostname\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t*\xd1\x02\n\tErrorCode\x12\x1a\n\x16\x45RROR_CODE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x45RROR_CODE_INVALID\x10\x01\x12\x18\n\x14\x45RROR_CODE_NOT_FOUND\x10\x02\x12\x17\n\x13\x45RROR_CODE_CONFLICT\x10\x03\x12\x1a\n\x16\x45RROR_CODE_UNAVAILABLE\x10\x04\x12\x1a\n\x16\x45RROR_CODE_FAILED_OVER\x10\x05\x12\x16\n\x12\x45RROR_CODE_REMOVED\x10\x06\x12\x17\n\x13\x45RROR_CODE_TOO_SLOW\x10\x07\x12\x17\n\x13\x45RROR_CODE_PROTOCOL\x10\x08\x12\x19\n\x15\x45RROR_CODE_NOT_LEADER\x10\t\x12\x1e\n\x1a\x45RROR_CODE_UNAUTHENTICATED\x10\n\x12 \n\x1c\x45RROR_CODE_PERMISSION_DENIED\x10\x0b\x32|\n\x10\x46rameworkService\x12h\n\x07\x43onnect\x12+.croupier.v1.FrameworkServiceConnectRequest\x1a,.croupier.v1.FrameworkServiceConnectResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63roupier/v1/framework.proto\x12\x0b\x63roupier.v1\x1a\x1b\x63roupier/v1/resources.proto\x1a\x16\x63roupier/v1/task.proto\"Y\n\x1e\x46rameworkServiceConnectRequest\x12 \n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32\x11.croupier.v1.Call\x12\x15\n\rverdicts_seen\x18\x02 \x01(\x04\"E\n\x1f\x46rameworkServiceConnectResponse\x12\"\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x12.croupier.v1.Event\"\xcf\x04\n\x04\x43\x61ll\x12\x0b\n\x03seq\x18\x01 \x01(\x04\x12+\n\tsubscribe\x18\x02 \x01(\x0b\x32\x16.croupier.v1.SubscribeH\x00\x12%\n\x06\x61\x63\x63\x65pt\x18\x03 \x01(\x0b\x32\x13.croupier.v1.AcceptH\x00\x12\'\n\x07\x64\x65\x63line\x18\x04 \x01(\x0b\x32\x14.croupier.v1.DeclineH\x00\x12\x32\n\rupdate_demand\x18\x05 \x01(\x0b\x32\x19.croupier.v1.UpdateDemandH\x00\x12)\n\x08suppress\x18\x06 \x01(\x0b\x32\x15.croupier.v1.SuppressH\x00\x12%\n\x06revive\x18\x07 \x01(\x0b\x32\x13.croupier.v1.ReviveH\x00\x12!\n\x04kill\x18\x08 \x01(\x0b\x32\x11.croupier.v1.KillH\x00\x12/\n\x0b\x61\x63knowledge\x18\t \x01(\x0b\x32\x18.croupier.v1.AcknowledgeH\x00\x12+\n\treconcile\x18\n \x01(\x0b\x32\x16.croupier.v1.ReconcileH\x00\x12)\n\x08teardown\x18\x0b \x01(\x0b\x32\x15.croupier.v1.TeardownH\x00\x12+\n\theartbeat\x18\x0c \x01(\x0b\x32\x16.croupier.v1.HeartbeatH\x00\x12%\n\x06submit\x18\x0e \x01(\x0b\x32\x13.croupier.v1.SubmitH\x00\x12)\n\x08withdraw\x18\x0f \x01(\x0b\x32\x15.croupier.v1.WithdrawH\x00\x42\x06\n\x04\x63\x61llJ\x04\x08\r\x10\x0e\"\x0b\n\tHeartbeat\"\xa8\x01\n\rFrameworkInfo\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05roles\x18\x03 \x03(\t\x12\x1b\n\x13\x66\x61ilover_timeout_ms\x18\x04 \x01(\x04\x12\x10\n\x08hostname\x18\x05 \x01(\t\x12\x11\n\twebui_url\x18\x06 \x01(\t\x12\"\n\x06labels\x18\x07 \x03(\x0b\x32\x12.croupier.v1.Label\"\xd3\x01\n\tSubscribe\x12-\n\tframework\x18\x01 \x01(\x0b\x32\x1a.croupier.v1.FrameworkInfo\x12\x11\n\tclient_id\x18\x02 \x01(\t\x12\x16\n\x0eoffer_lease_ms\x18\x03 \x01(\x04\x12$\n\x07\x64\x65mands\x18\x04 \x03(\x0b\x32\x13.croupier.v1.Demand\x12\x12\n\nsuppressed\x18\x05 \x01(\x08\x12\x18\n\x10suppressed_roles\x18\x06 \x03(\t\x12\x18\n\x10takes_reconciled\x18\x07 \x01(\x08\"\xe4\x01\n\x06\x44\x65mand\x12$\n\x04unit\x18\x01 \x01(\x0b\x32\x16.croupier.v1.Resources\x12\x12\n\x05\x63ount\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12,\n\x0b\x63onstraints\x18\x03 \x03(\x0b\x32\x17.croupier.v1.Constraint\x12\x1a\n\rmin_per_offer\x18\x04 \x01(\x04H\x01\x88\x01\x01\x12\x1a\n\rmax_per_offer\x18\x05 \x01(\x04H\x02\x88\x01\x01\x12\x0c\n\x04role\x18\x06 \x01(\tB\x08\n\x06_countB\x10\n\x0e_min_per_offerB\x10\n\x0e_max_per_offer\"4\n\x0cUpdateDemand\x12$\n\x07\x64\x65mands\x18\x01 \x03(\x0b\x32\x13.croupier.v1.Demand\"/\n\x07\x46ilters\x12\x16\n\trefuse_ms\x18\x01 \x01(\x04H\x00\x88\x01\x01\x42\x0c\n\n_refuse_ms\"n\n\x06\x41\x63\x63\x65pt\x12\x11\n\toffer_ids\x18\x01 \x03(\t\x12*\n\noperations\x18\x02 \x03(\x0b\x32\x16.croupier.v1.Operation\x12%\n\x07\x66ilters\x18\x03 \x01(\x0b\x32\x14.croupier.v1.Filters\"w\n\tOperation\x12%\n\x06launch\x18\x01 \x01(\x0b\x32\x13.croupier.v1.LaunchH\x00\x12\x30\n\x0claunch_group\x18\x02 \x01(\x0b\x32\x18.croupier.v1.LaunchGroupH\x00\x42\x0b\n\toperationJ\x04\x08\x03\x10\x07\".\n\x06Launch\x12$\n\x05tasks\x18\x01 \x03(\x0b\x32\x15.croupier.v1.TaskInfo\"3\n\x0bLaunchGroup\x12$\n\x05tasks\x18\x01 \x03(\x0b\x32\x15.croupier.v1.TaskInfo\"S\n\x07\x44\x65\x63line\x12\x11\n\toffer_ids\x18\x01 \x03(\t\x12%\n\x07\x66ilters\x18\x02 \x01(\x0b\x32\x14.croupier.v1.Filters\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x19\n\x08Suppress\x12\r\n\x05roles\x18\x01 \x03(\t\"\x17\n\x06Revive\x12\r\n\x05roles\x18\x01 \x03(\t\"\xa7\x01\n\x06Submit\x12$\n\x05tasks\x18\x01 \x03(\x0b\x32\x15.croupier.v1.TaskInfo\x12\x0c\n\x04role\x18\x02 \x01(\t\x12,\n\x0b\x63onstraints\x18\x03 \x03(\x0b\x32\x17.croupier.v1.Constraint\x12\x1a\n\rmax_per_agent\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\r\n\x05group\x18\x05 \x01(\x08\x42\x10\n\x0e_max_per_agent\"\x1c\n\x08Withdraw\x12\x10\n\x08task_ids\x18\x01 \x03(\t\"E\n\x04Kill\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12,\n\x0bkill_policy\x18\x02 \x01(\x0b\x32\x17.croupier.v1.KillPolicy\"~\n\x0b\x41\x63knowledge\x12\x30\n\x07updates\x18\x01 \x03(\x0b\x32\x1f.croupier.v1.Acknowledge.Update\x1a=\n\x06Update\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x10\n\x08sequence\x18\x03 \x01(\x04\"\x1d\n\tReconcile\x12\x10\n\x08task_ids\x18\x01 \x03(\t\"\n\n\x08Teardown\"\x98\x03\n\x05\x45vent\x12-\n\nsubscribed\x18\x01 \x01(\x0b\x32\x17.croupier.v1.SubscribedH\x00\x12%\n\x06offers\x18\x02 \x01(\x0b\x32\x13.croupier.v1.OffersH\x00\x12\'\n\x07rescind\x18\x03 \x01(\x0b\x32\x14.croupier.v1.RescindH\x00\x12\'\n\x07verdict\x18\x04 \x01(\x0b\x32\x14.croupier.v1.VerdictH\x00\x12%\n\x06update\x18\x05 \x01(\x0b\x32\x13.croupier.v1.UpdateH\x00\x12\'\n\x07\x66\x61ilure\x18\x06 \x01(\x0b\x32\x14.croupier.v1.FailureH\x00\x12#\n\x05\x65rror\x18\x07 \x01(\x0b\x32\x12.croupier.v1.ErrorH\x00\x12+\n\theartbeat\x18\x08 \x01(\x0b\x32\x16.croupier.v1.HeartbeatH\x00\x12\x36\n\x0fpreempt_request\x18\n \x01(\x0b\x32\x1b.croupier.v1.PreemptRequestH\x00\x42\x07\n\x05\x65ventJ\x04\x08\t\x10\n\"\x98\x01\n\nSubscribed\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x14\n\x0cheartbeat_ms\x18\x02 \x01(\x04\x12\x11\n\tmaster_id\x18\x03 \x01(\t\x12\x19\n\x11max_message_bytes\x18\x04 \x01(\x04\x12\x15\n\rtakes_secrets\x18\x05 \x01(\x08\x12\x19\n\x11takes_submissions\x18\x06 \x01(\x08\"\x8b\x01\n\x10\x41gentDescription\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x10\n\x08hostname\x18\x02 \x01(\t\x12*\n\nattributes\x18\x03 \x03(\x0b\x32\x16.croupier.v1.Attribute\x12\x14\n\x0chttp_address\x18\x04 \x01(\t\x12\x11\n\tisolation\x18\x05 \x03(\t\"v\n\x05Offer\x12\x10\n\x08offer_id\x18\x01 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x02 \x01(\t\x12\x0c\n\x04role\x18\x03 \x01(\t\x12)\n\tresources\x18\x04 \x01(\x0b\x32\x16.croupier.v1.Resources\x12\x10\n\x08lease_ms\x18\x05 \x01(\x04\"[\n\x06Offers\x12\"\n\x06offers\x18\x01 \x03(\x0b\x32\x12.croupier.v1.Offer\x12-\n\x06\x61gents\x18\x02 \x03(\x0b\x32\x1d.croupier.v1.AgentDescription\"+\n\x07Rescind\x12\x10\n\x08offer_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"N\n\x05\x45rror\x12$\n\x04\x63ode\x18\x01 \x01(\x0e\x32\x16.croupier.v1.ErrorCode\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0e\n\x06leader\x18\x03 \x01(\t\"b\n\x07Verdict\x12\x0b\n\x03seq\x18\x01 \x01(\x04\x12!\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.croupier.v1.Error\x12\'\n\x05tasks\x18\x03 \x03(\x0b\x32\x18.croupier.v1.TaskVerdict\"A\n\x0bTaskVerdict\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12!\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.croupier.v1.Error\"b\n\x06Update\x12)\n\x08statuses\x18\x01 \x03(\x0b\x32\x17.croupier.v1.TaskStatus\x12-\n\x06\x61gents\x18\x02 \x03(\x0b\x32\x1d.croupier.v1.AgentDescription\"d\n\x0ePreemptRequest\x12\x10\n\x08task_ids\x18\x01 \x03(\t\x12\x10\n\x08\x61gent_id\x18\x02 \x01(\t\x12\x10\n\x08grace_ms\x18\x03 \x01(\x04\x12\x0c\n\x04role\x18\x04 \x01(\t\x12\x0e\n\x06reason\x18\x05 \x01(\t\">\n\x07\x46\x61ilure\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x10\n\x08hostname\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t*\xd1\x02\n\tErrorCode\x12\x1a\n\x16\x45RROR_CODE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x45RROR_CODE_INVALID\x10\x01\x12\x18\n\x14\x45RROR_CODE_NOT_FOUND\x10\x02\x12\x17\n\x13\x45RROR_CODE_CONFLICT\x10\x03\x12\x1a\n\x16\x45RROR_CODE_UNAVAILABLE\x10\x04\x12\x1a\n\x16\x45RROR_CODE_FAILED_OVER\x10\x05\x12\x16\n\x12\x45RROR_CODE_REMOVED\x10\x06\x12\x17\n\x13\x45RROR_CODE_TOO_SLOW\x10\x07\x12\x17\n\x13\x45RROR_CODE_PROTOCOL\x10\x08\x12\x19\n\x15\x45RROR_CODE_NOT_LEADER\x10\t\x12\x1e\n\x1a\x45RROR_CODE_UNAUTHENTICATED\x10\n\x12 \n\x1c\x45RROR_CODE_PERMISSION_DENIED\x10\x0b\x32|\n\x10\x46rameworkService\x12h\n\x07\x43onnect\x12+.croupier.v1.FrameworkServiceConnectRequest\x1a,.croupier.v1.FrameworkServiceConnectResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'croupier.v1.framework_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ERRORCODE']._serialized_start=3860
-  _globals['_ERRORCODE']._serialized_end=4197
+  _globals['_ERRORCODE']._serialized_start=3978
+  _globals['_ERRORCODE']._serialized_end=4315
   _globals['_FRAMEWORKSERVICECONNECTREQUEST']._serialized_start=97
   _globals['_FRAMEWORKSERVICECONNECTREQUEST']._serialized_end=186
   _globals['_FRAMEWORKSERVICECONNECTRESPONSE']._serialized_start=188
@@ -56,53 +56,55 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ACCEPT']._serialized_start=1585
   _globals['_ACCEPT']._serialized_end=1695
   _globals['_OPERATION']._serialized_start=1697
-  _globals['_OPERATION']._serialized_end=1766
-  _globals['_LAUNCH']._serialized_start=1768
-  _globals['_LAUNCH']._serialized_end=1814
-  _globals['_DECLINE']._serialized_start=1816
-  _globals['_DECLINE']._serialized_end=1899
-  _globals['_SUPPRESS']._serialized_start=1901
-  _globals['_SUPPRESS']._serialized_end=1926
-  _globals['_REVIVE']._serialized_start=1928
-  _globals['_REVIVE']._serialized_end=1951
-  _globals['_SUBMIT']._serialized_start=1954
-  _globals['_SUBMIT']._serialized_end=2106
-  _globals['_WITHDRAW']._serialized_start=2108
-  _globals['_WITHDRAW']._serialized_end=2136
-  _globals['_KILL']._serialized_start=2138
-  _globals['_KILL']._serialized_end=2207
-  _globals['_ACKNOWLEDGE']._serialized_start=2209
-  _globals['_ACKNOWLEDGE']._serialized_end=2335
-  _globals['_ACKNOWLEDGE_UPDATE']._serialized_start=2274
-  _globals['_ACKNOWLEDGE_UPDATE']._serialized_end=2335
-  _globals['_RECONCILE']._serialized_start=2337
-  _globals['_RECONCILE']._serialized_end=2366
-  _globals['_TEARDOWN']._serialized_start=2368
-  _globals['_TEARDOWN']._serialized_end=2378
-  _globals['_EVENT']._serialized_start=2381
-  _globals['_EVENT']._serialized_end=2789
-  _globals['_SUBSCRIBED']._serialized_start=2792
-  _globals['_SUBSCRIBED']._serialized_end=2944
-  _globals['_AGENTDESCRIPTION']._serialized_start=2947
-  _globals['_AGENTDESCRIPTION']._serialized_end=3086
-  _globals['_OFFER']._serialized_start=3088
-  _globals['_OFFER']._serialized_end=3206
-  _globals['_OFFERS']._serialized_start=3208
-  _globals['_OFFERS']._serialized_end=3299
-  _globals['_RESCIND']._serialized_start=3301
-  _globals['_RESCIND']._serialized_end=3344
-  _globals['_ERROR']._serialized_start=3346
-  _globals['_ERROR']._serialized_end=3424
-  _globals['_VERDICT']._serialized_start=3426
-  _globals['_VERDICT']._serialized_end=3524
-  _globals['_TASKVERDICT']._serialized_start=3526
-  _globals['_TASKVERDICT']._serialized_end=3591
-  _globals['_UPDATE']._serialized_start=3593
-  _globals['_UPDATE']._serialized_end=3691
-  _globals['_PREEMPTREQUEST']._serialized_start=3693
-  _globals['_PREEMPTREQUEST']._serialized_end=3793
-  _globals['_FAILURE']._serialized_start=3795
-  _globals['_FAILURE']._serialized_end=3857
-  _globals['_FRAMEWORKSERVICE']._serialized_start=4199
-  _globals['_FRAMEWORKSERVICE']._serialized_end=4323
+  _globals['_OPERATION']._serialized_end=1816
+  _globals['_LAUNCH']._serialized_start=1818
+  _globals['_LAUNCH']._serialized_end=1864
+  _globals['_LAUNCHGROUP']._serialized_start=1866
+  _globals['_LAUNCHGROUP']._serialized_end=1917
+  _globals['_DECLINE']._serialized_start=1919
+  _globals['_DECLINE']._serialized_end=2002
+  _globals['_SUPPRESS']._serialized_start=2004
+  _globals['_SUPPRESS']._serialized_end=2029
+  _globals['_REVIVE']._serialized_start=2031
+  _globals['_REVIVE']._serialized_end=2054
+  _globals['_SUBMIT']._serialized_start=2057
+  _globals['_SUBMIT']._serialized_end=2224
+  _globals['_WITHDRAW']._serialized_start=2226
+  _globals['_WITHDRAW']._serialized_end=2254
+  _globals['_KILL']._serialized_start=2256
+  _globals['_KILL']._serialized_end=2325
+  _globals['_ACKNOWLEDGE']._serialized_start=2327
+  _globals['_ACKNOWLEDGE']._serialized_end=2453
+  _globals['_ACKNOWLEDGE_UPDATE']._serialized_start=2392
+  _globals['_ACKNOWLEDGE_UPDATE']._serialized_end=2453
+  _globals['_RECONCILE']._serialized_start=2455
+  _globals['_RECONCILE']._serialized_end=2484
+  _globals['_TEARDOWN']._serialized_start=2486
+  _globals['_TEARDOWN']._serialized_end=2496
+  _globals['_EVENT']._serialized_start=2499
+  _globals['_EVENT']._serialized_end=2907
+  _globals['_SUBSCRIBED']._serialized_start=2910
+  _globals['_SUBSCRIBED']._serialized_end=3062
+  _globals['_AGENTDESCRIPTION']._serialized_start=3065
+  _globals['_AGENTDESCRIPTION']._serialized_end=3204
+  _globals['_OFFER']._serialized_start=3206
+  _globals['_OFFER']._serialized_end=3324
+  _globals['_OFFERS']._serialized_start=3326
+  _globals['_OFFERS']._serialized_end=3417
+  _globals['_RESCIND']._serialized_start=3419
+  _globals['_RESCIND']._serialized_end=3462
+  _globals['_ERROR']._serialized_start=3464
+  _globals['_ERROR']._serialized_end=3542
+  _globals['_VERDICT']._serialized_start=3544
+  _globals['_VERDICT']._serialized_end=3642
+  _globals['_TASKVERDICT']._serialized_start=3644
+  _globals['_TASKVERDICT']._serialized_end=3709
+  _globals['_UPDATE']._serialized_start=3711
+  _globals['_UPDATE']._serialized_end=3809
+  _globals['_PREEMPTREQUEST']._serialized_start=3811
+  _globals['_PREEMPTREQUEST']._serialized_end=3911
+  _globals['_FAILURE']._serialized_start=3913
+  _globals['_FAILURE']._serialized_end=3975
+  _globals['_FRAMEWORKSERVICE']._serialized_start=4317
+  _globals['_FRAMEWORKSERVICE']._serialized_end=4441
 # @@protoc_insertion_point(module_scope)

@@ -474,18 +474,22 @@ class Operation(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LAUNCH_FIELD_NUMBER: _builtins.int
+    LAUNCH_GROUP_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def launch(self) -> Global___Launch: ...
+    @_builtins.property
+    def launch_group(self) -> Global___LaunchGroup: ...
     def __init__(
         self,
         *,
         launch: Global___Launch | None = ...,
+        launch_group: Global___LaunchGroup | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["launch", b"launch", "operation", b"operation"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["launch", b"launch", "launch_group", b"launch_group", "operation", b"operation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["launch", b"launch", "operation", b"operation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["launch", b"launch", "launch_group", b"launch_group", "operation", b"operation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_operation: _TypeAlias = _typing.Literal["launch"]  # noqa: Y015
+    _WhichOneofReturnType_operation: _TypeAlias = _typing.Literal["launch", "launch_group"]  # noqa: Y015
     _WhichOneofArgType_operation: _TypeAlias = _typing.Literal["operation", b"operation"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_operation) -> _WhichOneofReturnType_operation | None: ...
 
@@ -510,6 +514,28 @@ class Launch(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Launch: _TypeAlias = Launch  # noqa: Y015
+
+@_typing.final
+class LaunchGroup(_message.Message):
+    """Launches all of the tasks, or none: if one is refused, all are. They name one and the same group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.TaskInfo]: ...
+    def __init__(
+        self,
+        *,
+        tasks: _abc.Iterable[_task_pb2.TaskInfo] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LaunchGroup: _TypeAlias = LaunchGroup  # noqa: Y015
 
 @_typing.final
 class Decline(_message.Message):
@@ -596,10 +622,13 @@ class Submit(_message.Message):
     ROLE_FIELD_NUMBER: _builtins.int
     CONSTRAINTS_FIELD_NUMBER: _builtins.int
     MAX_PER_AGENT_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
     role: _builtins.str
     """One of the framework's roles. Empty: its first."""
     max_per_agent: _builtins.int
     """The agent runs fewer tasks of the framework than this. Absent: no bound."""
+    group: _builtins.bool
+    """The tasks are one group, which they name: queued all or none, and placed together."""
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.TaskInfo]:
         """Their resources are scalars: `ports:2` is any two ports."""
@@ -615,10 +644,11 @@ class Submit(_message.Message):
         role: _builtins.str = ...,
         constraints: _abc.Iterable[_resources_pb2.Constraint] | None = ...,
         max_per_agent: _builtins.int | None = ...,
+        group: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_per_agent", b"_max_per_agent", "max_per_agent", b"max_per_agent"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_per_agent", b"_max_per_agent", "constraints", b"constraints", "max_per_agent", b"max_per_agent", "role", b"role", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_per_agent", b"_max_per_agent", "constraints", b"constraints", "group", b"group", "max_per_agent", b"max_per_agent", "role", b"role", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_per_agent: _TypeAlias = _typing.Literal["max_per_agent"]  # noqa: Y015
     _WhichOneofArgType__max_per_agent: _TypeAlias = _typing.Literal["_max_per_agent", b"_max_per_agent"]  # noqa: Y015

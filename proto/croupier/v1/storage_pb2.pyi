@@ -628,10 +628,12 @@ class CheckpointRecord(_message.Message):
         TASK_ID_FIELD_NUMBER: _builtins.int
         GRACE_MS_FIELD_NUMBER: _builtins.int
         REASON_FIELD_NUMBER: _builtins.int
+        MESSAGE_FIELD_NUMBER: _builtins.int
         framework_id: _builtins.str
         task_id: _builtins.str
         grace_ms: _builtins.int
         reason: _task_pb2.Reason.ValueType
+        message: _builtins.str
         def __init__(
             self,
             *,
@@ -639,10 +641,31 @@ class CheckpointRecord(_message.Message):
             task_id: _builtins.str = ...,
             grace_ms: _builtins.int = ...,
             reason: _task_pb2.Reason.ValueType = ...,
+            message: _builtins.str = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "grace_ms", b"grace_ms", "reason", b"reason", "task_id", b"task_id"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "grace_ms", b"grace_ms", "message", b"message", "reason", b"reason", "task_id", b"task_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Group(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
+        GROUP_ID_FIELD_NUMBER: _builtins.int
+        framework_id: _builtins.str
+        group_id: _builtins.str
+        def __init__(
+            self,
+            *,
+            framework_id: _builtins.str = ...,
+            group_id: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "group_id", b"group_id"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -656,6 +679,8 @@ class CheckpointRecord(_message.Message):
     ACKNOWLEDGED_FIELD_NUMBER: _builtins.int
     VOID_FIELD_NUMBER: _builtins.int
     FORGET_TASK_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
+    FORGET_GROUP_FIELD_NUMBER: _builtins.int
     forget_framework: _builtins.str
     @_builtins.property
     def agent(self) -> Global___CheckpointRecord.Agent: ...
@@ -675,6 +700,12 @@ class CheckpointRecord(_message.Message):
     def void(self) -> Global___CheckpointRecord.TaskKey: ...
     @_builtins.property
     def forget_task(self) -> Global___CheckpointRecord.TaskKey: ...
+    @_builtins.property
+    def group(self) -> Global___CheckpointRecord.Group:
+        """All tasks of the group are recorded: without this record, none was started."""
+
+    @_builtins.property
+    def forget_group(self) -> Global___CheckpointRecord.Group: ...
     def __init__(
         self,
         *,
@@ -688,12 +719,14 @@ class CheckpointRecord(_message.Message):
         acknowledged: _agent_pb2.AcknowledgeUpdate | None = ...,
         void: Global___CheckpointRecord.TaskKey | None = ...,
         forget_task: Global___CheckpointRecord.TaskKey | None = ...,
+        group: Global___CheckpointRecord.Group | None = ...,
+        forget_group: Global___CheckpointRecord.Group | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "agent", b"agent", "forget_framework", b"forget_framework", "forget_task", b"forget_task", "framework", b"framework", "kill", b"kill", "position", b"position", "record", b"record", "task", b"task", "update", b"update", "void", b"void"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "agent", b"agent", "forget_framework", b"forget_framework", "forget_group", b"forget_group", "forget_task", b"forget_task", "framework", b"framework", "group", b"group", "kill", b"kill", "position", b"position", "record", b"record", "task", b"task", "update", b"update", "void", b"void"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "agent", b"agent", "forget_framework", b"forget_framework", "forget_task", b"forget_task", "framework", b"framework", "kill", b"kill", "position", b"position", "record", b"record", "task", b"task", "update", b"update", "void", b"void"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "agent", b"agent", "forget_framework", b"forget_framework", "forget_group", b"forget_group", "forget_task", b"forget_task", "framework", b"framework", "group", b"group", "kill", b"kill", "position", b"position", "record", b"record", "task", b"task", "update", b"update", "void", b"void"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["agent", "position", "framework", "forget_framework", "task", "update", "kill", "acknowledged", "void", "forget_task"]  # noqa: Y015
+    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["agent", "position", "framework", "forget_framework", "task", "update", "kill", "acknowledged", "void", "forget_task", "group", "forget_group"]  # noqa: Y015
     _WhichOneofArgType_record: _TypeAlias = _typing.Literal["record", b"record"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_record) -> _WhichOneofReturnType_record | None: ...
 

@@ -124,6 +124,8 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """The task's sandbox took more disk than its limit."""
     REASON_TIMED_OUT: _Reason.ValueType  # 25
     """The task did not end within max_completion_ms."""
+    REASON_GROUP_ENDED: _Reason.ValueType  # 27
+    """Another task of its group has ended."""
 
 class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
     """The reason of a task's state; Mesos' names."""
@@ -160,7 +162,33 @@ REASON_DISK_LIMIT: Reason.ValueType  # 24
 """The task's sandbox took more disk than its limit."""
 REASON_TIMED_OUT: Reason.ValueType  # 25
 """The task did not end within max_completion_ms."""
+REASON_GROUP_ENDED: Reason.ValueType  # 27
+"""Another task of its group has ended."""
 Global___Reason: _TypeAlias = Reason  # noqa: Y015
+
+class _GroupPart:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _GroupPartEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GroupPart.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    GROUP_PART_MEMBER: _GroupPart.ValueType  # 0
+    """If it does not end as FINISHED, all others are ended."""
+    GROUP_PART_SIDECAR: _GroupPart.ValueType  # 1
+    """Its end ends no other. It is ended when only sidecars are left."""
+    GROUP_PART_LEADER: _GroupPart.ValueType  # 2
+    """Its end ends all others. At most one of a group."""
+
+class GroupPart(_GroupPart, metaclass=_GroupPartEnumTypeWrapper):
+    """What the end of a task means to its group."""
+
+GROUP_PART_MEMBER: GroupPart.ValueType  # 0
+"""If it does not end as FINISHED, all others are ended."""
+GROUP_PART_SIDECAR: GroupPart.ValueType  # 1
+"""Its end ends no other. It is ended when only sidecars are left."""
+GROUP_PART_LEADER: GroupPart.ValueType  # 2
+"""Its end ends all others. At most one of a group."""
+Global___GroupPart: _TypeAlias = GroupPart  # noqa: Y015
 
 @_typing.final
 class Command(_message.Message):
@@ -458,6 +486,7 @@ class TaskInfo(_message.Message):
     ISOLATION_FIELD_NUMBER: _builtins.int
     MAX_COMPLETION_MS_FIELD_NUMBER: _builtins.int
     OUTPUT_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     name: _builtins.str
     max_completion_ms: _builtins.int
@@ -476,6 +505,10 @@ class TaskInfo(_message.Message):
     def isolation(self) -> Global___Isolation: ...
     @_builtins.property
     def output(self) -> Global___OutputBound: ...
+    @_builtins.property
+    def group(self) -> Global___TaskGroup:
+        """Absent: the task is in no group."""
+
     def __init__(
         self,
         *,
@@ -489,14 +522,42 @@ class TaskInfo(_message.Message):
         isolation: Global___Isolation | None = ...,
         max_completion_ms: _builtins.int = ...,
         output: Global___OutputBound | None = ...,
+        group: Global___TaskGroup | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "isolation", b"isolation", "kill_policy", b"kill_policy", "limits", b"limits", "output", b"output", "resources", b"resources"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "group", b"group", "isolation", b"isolation", "kill_policy", b"kill_policy", "limits", b"limits", "output", b"output", "resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "isolation", b"isolation", "kill_policy", b"kill_policy", "labels", b"labels", "limits", b"limits", "max_completion_ms", b"max_completion_ms", "name", b"name", "output", b"output", "resources", b"resources", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "group", b"group", "isolation", b"isolation", "kill_policy", b"kill_policy", "labels", b"labels", "limits", b"limits", "max_completion_ms", b"max_completion_ms", "name", b"name", "output", b"output", "resources", b"resources", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TaskInfo: _TypeAlias = TaskInfo  # noqa: Y015
+
+@_typing.final
+class TaskGroup(_message.Message):
+    """The membership of a task in a group of tasks, which run on one agent, start together and end
+    together.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    group_id: _builtins.str
+    """One group at a time has this id in a framework."""
+    part: Global___GroupPart.ValueType
+    def __init__(
+        self,
+        *,
+        group_id: _builtins.str = ...,
+        part: Global___GroupPart.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "part", b"part"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TaskGroup: _TypeAlias = TaskGroup  # noqa: Y015
 
 @_typing.final
 class TaskStatus(_message.Message):

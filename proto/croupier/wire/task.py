@@ -39,10 +39,11 @@ from croupier.model.task import (
     TaskState,
     TaskStatus,
 )
+from croupier.model.task_group import GroupPart, TaskGroup
 from croupier.v1 import framework_pb2, task_pb2
 from croupier.v1 import task_pb2 as pb
 from croupier.v1.resources_pb2 import Resources as ResourcesMessage
-from croupier.wire.mapped import at_most, mapped
+from croupier.wire.mapped import Both, at_most, mapped
 from croupier.wire.resources import (
     check_count,
     constraint_from_wire,
@@ -67,6 +68,7 @@ ISOLATION: Final = mapped(Isolation, pb.Isolation)
 OUTPUT_BOUND: Final = mapped(
     OutputBound, pb.OutputBound, size=at_most(MAX_SIZE + 1), files=at_most(MAX_FILES + 1)
 )
+GROUP: Final = mapped(TaskGroup, pb.TaskGroup, part=Both(int, lambda number: _part(number)))
 USAGE: Final = mapped(
     Usage,
     pb.Usage,
@@ -98,6 +100,7 @@ def task_to_wire(task: TaskInfo, secrets: SecretValues = NO_SECRETS) -> pb.TaskI
         isolation=None if task.isolation == NO_ISOLATION else ISOLATION.to_wire(task.isolation),
         max_completion_ms=task.max_completion_ms,
         output=None if task.output is NO_OUTPUT_BOUND else OUTPUT_BOUND.to_wire(task.output),
+        group=None if task.group is None else GROUP.to_wire(task.group),
     )
 
 
@@ -139,6 +142,7 @@ def task_from_wire(wire: pb.TaskInfo) -> TaskInfo:
         else NO_ISOLATION,
         max_completion_ms=min(wire.max_completion_ms, MAX_COMPLETION_MS + 1),
         output=OUTPUT_BOUND.from_wire(wire.output) if wire.HasField("output") else NO_OUTPUT_BOUND,
+        group=GROUP.from_wire(wire.group) if wire.HasField("group") else None,
     )
     return task if command.secrets else task.with_encoded(wire.SerializeToString())
 
@@ -146,6 +150,13 @@ def task_from_wire(wire: pb.TaskInfo) -> TaskInfo:
 def _resources(wire: ResourcesMessage) -> Resources:
     data = wire.SerializeToString()
     return _shape(data) if len(data) <= _MAX_SHAPE else resources_from_wire(wire)
+
+
+def _part(number: int) -> GroupPart:
+    try:
+        return GroupPart(number)
+    except ValueError:
+        raise InvalidRequest(f"a task cannot have the part {number} in a group") from None
 
 
 @lru_cache(maxsize=1024)

@@ -16,7 +16,7 @@ from croupier.agent.core.events import Event
 from croupier.agent.core.records import Place, Record, forgets, place_of
 from croupier.agent.core.recovery import incomplete, recovered
 from croupier.agent.core.state import AgentState
-from croupier.agent.core.tasks import Key
+from croupier.agent.core.tasks import GroupKey, Key
 from croupier.agent.reactor import Batch, Reactor
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.health import DISK, LAUNCH, WORK_DIR, Problem
@@ -276,6 +276,9 @@ class AgentProcess(Process):
         self.machine.dismiss(run)
 
     def retire(self, key: Key) -> None:
+        """See `reactor.Machine`."""
+
+    def forget_group(self, group: GroupKey) -> None:
         """See `reactor.Machine`."""
 
     def check_health(self, wanted: CheckHealth) -> None:

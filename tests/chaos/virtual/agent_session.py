@@ -26,6 +26,7 @@ from croupier.master.core.events import (
 from croupier.model.agent_orders import (
     AcknowledgeUpdate,
     KillTask,
+    LaunchGroup,
     LaunchTask,
     RecallTask,
     ResendUpdates,
@@ -154,7 +155,9 @@ class AgentSession:
                 return [ev.Registered(agent_id)]
             case KillTask(_, task_id) if task_id.startswith(INVENTED):
                 return []
-            case LaunchTask() | KillTask() | RecallTask() | AcknowledgeUpdate() | ResendUpdates():
+            case LaunchTask() | LaunchGroup() | KillTask() | RecallTask():
+                return [order]
+            case AcknowledgeUpdate() | ResendUpdates():
                 return [order]
             case to.Heartbeat():
                 return []

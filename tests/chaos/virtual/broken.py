@@ -181,9 +181,9 @@ def gone_when_silent(state: State, task: Task, new: TaskState, *rest: Any) -> It
 
 
 def ends_what_is_missing(
-    state: State, task: Task, incomplete: bool, now: float
+    state: State, unit: list[Task], incomplete: bool, now: float
 ) -> Iterator[Effect]:
-    yield from _ON_MISSING(state, task, True, now)
+    yield from _ON_MISSING(state, unit, True, now)
 
 
 def launches_all(state: State, agent: Any, event: Any, now: float) -> Iterator[Step]:

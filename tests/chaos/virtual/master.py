@@ -34,7 +34,7 @@ from croupier.master.core.state_recovery import recover_state
 from croupier.master.core.step import Event
 from croupier.master.leadership.lineage import Lineage, Names, next_record
 from croupier.master.wire.to_agent import response_to_wire
-from croupier.model.agent_orders import AcknowledgeUpdate, LaunchTask
+from croupier.model.agent_orders import AcknowledgeUpdate, LaunchGroup, LaunchTask
 from croupier.model.errors import CroupierError, FailedOver, NotLeader
 from croupier.model.store_position import StorePosition
 from croupier.v1.agent_pb2 import AgentServiceConnectResponse
@@ -353,6 +353,10 @@ class MasterProcess(Process):
                 term.agent_ids[session] = message.agent_id
             if isinstance(message, LaunchTask):
                 message = term.proofs.proven(message, term.agent_ids[session])
+            if isinstance(message, LaunchGroup):
+                agent_id = term.agent_ids[session]
+                proven = tuple(term.proofs.proven(each, agent_id) for each in message.tasks)
+                message = LaunchGroup(proven)
             heading = AgentServiceConnectResponse.FromString(
                 response_to_wire([], term.epoch, term.lineage)
             )

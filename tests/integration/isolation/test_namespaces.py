@@ -77,6 +77,18 @@ async def test_ends_are_told_as_without_a_box(boxes: Boxes) -> None:
         assert (end.exit_code, end.signal) == (expected.exit_code, expected.signal), line
 
 
+async def test_tasks_of_a_group_share_a_directory(boxes: Boxes, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    for number in (1, 2):
+        line = f"cat {shared}/*; echo hello > {shared}/{number}"
+        boxes.start(f"t{number}", "/bin/sh", "-c", line, shared=str(shared))
+        await boxes.runner.ended(f"t{number}")
+    assert boxes.runner.printed("t2") == "hello\n"
+    assert sorted(path.name for path in shared.iterdir()) == ["1", "2"]
+
+
 async def test_programs_that_cannot_run_are_told_as_without_a_box(boxes: Boxes) -> None:
     boxes.start("t1", "no-such-program")
     boxes.start("t2", "/etc/passwd")

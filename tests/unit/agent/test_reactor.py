@@ -10,7 +10,7 @@ from croupier.agent.core import events as ev
 from croupier.agent.core.events import Event
 from croupier.agent.core.records import Record
 from croupier.agent.core.state import AgentState
-from croupier.agent.core.tasks import Key
+from croupier.agent.core.tasks import GroupKey, Key
 from croupier.agent.reactor import HOLD_S, Reactor
 from croupier.model.agent_orders import KillTask, LaunchTask, ResendUpdates
 from croupier.model.health import Problem
@@ -66,6 +66,9 @@ class World:
 
     def wall_ms(self) -> int:
         return 0
+
+    def forget_group(self, group: GroupKey) -> None:
+        raise AssertionError
 
     # Session.
 

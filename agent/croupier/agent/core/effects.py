@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from signal import Signals
 
 from croupier.agent.core.records import Record
-from croupier.agent.core.tasks import Key
+from croupier.agent.core.tasks import GroupKey, Key
 from croupier.model.health import Problem
 from croupier.model.secrets import NO_SECRETS, SecretValues
 from croupier.model.task import TaskStatus
@@ -177,6 +177,13 @@ class Forget:
     key: Key
 
 
+@dataclass(frozen=True, slots=True)
+class ForgetGroup:
+    """Remove the directory of a group of which the agent has forgotten all tasks."""
+
+    group: GroupKey
+
+
 Effect = (
     Checkpoint
     | SendRegister
@@ -194,6 +201,7 @@ Effect = (
     | Signal
     | ForgetRun
     | Forget
+    | ForgetGroup
 )
 
 

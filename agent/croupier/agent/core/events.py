@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from croupier.agent.core.effects import Spawn
 from croupier.agent.core.tasks import Key
-from croupier.model.agent_orders import LaunchTask, TaskOrder
+from croupier.model.agent_orders import LaunchGroup, LaunchTask, TaskOrder
 from croupier.model.health import Problem
-from croupier.model.ids import AgentId
+from croupier.model.ids import AgentId, TaskId
 from croupier.model.isolation import Usage
 from croupier.model.secrets import SecretValues
 from croupier.model.store_position import StorePosition
@@ -123,6 +124,20 @@ class LaunchWithSecrets:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupLaunch:
+    """A launch of a group.
+
+    Attributes:
+        secrets: the values of its tasks' secrets, which are in no other event and in no record.
+        has_sandbox: whether one of its tasks has a sandbox already.
+    """
+
+    order: LaunchGroup
+    secrets: Mapping[TaskId, SecretValues] = field(default_factory=dict)
+    has_sandbox: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Started:
     """An answer to `Spawn`: the process runs."""
 
@@ -232,6 +247,7 @@ TaskEvent = (
     TaskOrder
     | LaunchIntoSandbox
     | LaunchWithSecrets
+    | GroupLaunch
     | Started
     | Adopted
     | NotStarted

@@ -7,7 +7,7 @@ from signal import SIGKILL
 
 from croupier.agent.core import effects as fx
 from croupier.agent.core.events import MasterSeen, Now, Registered
-from croupier.agent.core.records import ForgetFramework, ForgetTask, VoidRecord
+from croupier.agent.core.records import ForgetFramework, ForgetGroup, ForgetTask, VoidRecord
 from croupier.agent.core.state import NO_AGENT_ID, AgentState
 from croupier.agent.core.tasks import Due, Ended, Killing, Running, Starting
 from croupier.model.ids import AgentId
@@ -105,8 +105,9 @@ def on_removed(state: AgentState) -> Iterator[fx.Effect]:
     """Kill and forget all tasks, and choose another id."""
     state.incomplete = False
     yield from choose_agent_id(state)
-    tasks = list(state.tasks.values())
+    tasks, groups = list(state.tasks.values()), list(state.groups)
     state.tasks.clear()
+    state.groups.clear()
     state.line.clear()
     state.live, state.free = 0, state.total
     state.connection, state.has_registered = None, False
@@ -123,3 +124,6 @@ def on_removed(state: AgentState) -> Iterator[fx.Effect]:
                 yield fx.Signal(task.key, task.phase.pid, SIGKILL)
             elif isinstance(task.phase, Starting) and task.info.isolation.image:
                 yield fx.CancelLaunch(task.key)
+    for group in groups:
+        yield fx.Checkpoint(ForgetGroup(*group))
+        yield fx.ForgetGroup(group)

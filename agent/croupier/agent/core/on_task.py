@@ -104,20 +104,32 @@ def on_launch(
         yield from line_up(state, order, can_start=not (has_sandbox or secrets))
         return
     if not state.health.is_healthy:
-        # Not recorded: the disk may only have room for the ends of other tasks.
-        if state.session is not None:
-            problems = problems_text(state.health.problems)
-            message = f"the agent cannot launch tasks now: {problems}"
-            yield fx.RefuseLaunch(state.session, key, message)
+        yield from refuse_for_health(state, key)
         return
-    rejection = _rejection(state, order, has_sandbox, secrets)
+    rejection = rejection_of(state, order, has_sandbox, secrets)
     if rejection is not None:
-        # The command may be large, and is no longer needed.
-        order = replace(order, task=replace(info, command=Command()))
-        yield from add_task(state, order, Ended(), TaskState.DROPPED, now, rejection)
+        yield from reject(state, order, rejection, now)
         return
     yield from note_framework_epoch(state, framework_id, order.framework_epoch)
     yield from start_task(state, order, now, secrets)
+
+
+def refuse_for_health(state: AgentState, key: Key) -> Iterator[fx.Effect]:
+    """Refuse a launch for the agent's problems.
+
+    It is not recorded: the disk may only have room for the ends of other tasks.
+    """
+    if state.session is not None:
+        problems = problems_text(state.health.problems)
+        message = f"the agent cannot launch tasks now: {problems}"
+        yield fx.RefuseLaunch(state.session, key, message)
+
+
+def reject(state: AgentState, order: LaunchTask, cause: Cause, now: ev.Now) -> Iterator[fx.Effect]:
+    """Record a task that the agent does not start."""
+    # The command may be large, and is no longer needed.
+    order = replace(order, task=replace(order.task, command=Command()))
+    yield from add_task(state, order, Ended(), TaskState.DROPPED, now, cause)
 
 
 def on_started(
@@ -183,7 +195,7 @@ def on_not_started(state: AgentState, key: Key, now: ev.Now) -> Iterator[fx.Effe
     assert isinstance(task.phase, Starting | Adopting)
     assert task.phase.kill is not None
     reason = task.phase.kill.reason or Reason.TASK_KILLED_DURING_LAUNCH
-    cause = Cause(reason=reason, message=NOT_STARTED)
+    cause = Cause(reason=reason, message=task.phase.kill.message or NOT_STARTED)
     yield from end_task(state, task, TaskState.KILLED, now, cause)
 
 
@@ -250,7 +262,8 @@ def begin_killing(
     if task.state is TaskState.KILLING:
         state.set_phase(task, killing)
     else:
-        cause = Cause(reason=order.reason, message=message or limit_text(task.info, order.reason))
+        message = message or order.message or limit_text(task.info, order.reason)
+        cause = Cause(reason=order.reason, message=message)
         yield from change_state(state, task, killing, TaskState.KILLING, now, cause)
     _kill_within(state, task, order, now)
     yield fx.Signal(task.key, running.pid, SIGTERM)
@@ -276,8 +289,8 @@ def kill_task(
     if before is not None:
         if before.grace_ms <= order.grace_ms:
             return
-        order = KillOrder(before.reason, order.grace_ms)
-    yield fx.Checkpoint(KillRecord(*task.key, order.grace_ms, order.reason))
+        order = replace(before, grace_ms=order.grace_ms)
+    yield fx.Checkpoint(KillRecord(*task.key, order.grace_ms, order.reason, order.message))
     if isinstance(phase, Running):
         yield from begin_killing(state, task, phase, order, now, message)
         return
@@ -294,7 +307,7 @@ def _kill_within(state: AgentState, task: LocalTask, order: KillOrder, now: ev.N
     state.deadlines.set_at_most((Due.KILL, task.key), now.at + order.grace_ms / 1000)
 
 
-def _rejection(
+def rejection_of(
     state: AgentState, order: LaunchTask, has_sandbox: bool, secrets: SecretValues
 ) -> Cause | None:
     """Return why the task cannot be started here; None if it can. The master checked it before."""

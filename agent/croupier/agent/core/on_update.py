@@ -8,6 +8,7 @@ from typing import assert_never
 
 from croupier.agent.core import effects as fx
 from croupier.agent.core.events import Now
+from croupier.agent.core.on_group import forget_group
 from croupier.agent.core.on_task import kill_task
 from croupier.agent.core.records import AcknowledgedRecord, ForgetTask
 from croupier.agent.core.state import AgentState
@@ -33,9 +34,11 @@ def on_acknowledge(state: AgentState, key: Key, sequence: int, now: Now) -> Iter
         return
     state.deadlines.cancel((Due.RESEND, key))
     if not task.is_live:
-        del state.tasks[key]
+        ended_group = state.remove(task)
         yield fx.Checkpoint(ForgetTask(*key), lazy=True)
         yield fx.Forget(key)
+        if ended_group is not None:
+            yield from forget_group(ended_group)
 
 
 def on_resend(state: AgentState, framework_id: FrameworkId, now: Now) -> Iterator[fx.Effect]:

@@ -88,6 +88,7 @@ class KillRecord:
     task_id: TaskId
     grace_ms: int
     reason: Reason
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +116,25 @@ class ForgetTask:
     task_id: TaskId
 
 
+@dataclass(frozen=True, slots=True)
+class GroupRecord:
+    """All tasks of a group are recorded; before that, none is started."""
+
+    framework_id: FrameworkId
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetGroup:
+    """The end of the record of a group."""
+
+    framework_id: FrameworkId
+    group_id: str
+
+
 TaskFact = TaskRecord | UpdateRecord | KillRecord | AcknowledgedRecord | VoidRecord | ForgetTask
-Record = AgentRecord | PositionRecord | FrameworkRecord | ForgetFramework | TaskFact
+GroupFact = GroupRecord | ForgetGroup
+Record = AgentRecord | PositionRecord | FrameworkRecord | ForgetFramework | GroupFact | TaskFact
 
 
 def key_of(record: TaskFact) -> Key:
@@ -131,7 +149,7 @@ def key_of(record: TaskFact) -> Key:
 def place_of(record: Record) -> Place:
     """Return the place of a record; it replaces an earlier record of the same place.
 
-    A `ForgetTask` or `ForgetFramework` replaces all records of its subject, and itself.
+    A record that `forgets` its subject replaces all records of it, and itself.
     """
     match record:
         case AgentRecord():
@@ -140,6 +158,8 @@ def place_of(record: Record) -> Place:
             return "", "position"
         case FrameworkRecord(framework_id) | ForgetFramework(framework_id):
             return framework_id, ""
+        case GroupRecord(framework_id, group_id) | ForgetGroup(framework_id, group_id):
+            return f"{framework_id} {group_id} group", ""
         case _:
             part = type(record).__name__
             if isinstance(record, UpdateRecord):
@@ -150,4 +170,4 @@ def place_of(record: Record) -> Place:
 
 def forgets(record: Record) -> bool:
     """Return whether the record replaces all records of its subject."""
-    return isinstance(record, ForgetTask | ForgetFramework)
+    return isinstance(record, ForgetTask | ForgetFramework | ForgetGroup)

@@ -9,11 +9,12 @@ from typing import Final
 from croupier.agent.core import records as r
 from croupier.agent.core.effects import Adopt, Checkpoint, Effect, Spawn
 from croupier.agent.core.events import Exited, Now, Vanished
+from croupier.agent.core.on_group import apply_all_rules
 from croupier.agent.core.on_session import choose_agent_id, register_when_ready
 from croupier.agent.core.on_task import end_void, on_exited, on_not_started
 from croupier.agent.core.state import NO_AGENT_ID, AgentState
 from croupier.agent.core.status_updates import Cause, end_task
-from croupier.agent.core.tasks import Adopting, Ended, Key, KillOrder, LocalTask, Starting
+from croupier.agent.core.tasks import Adopting, Ended, GroupKey, Key, KillOrder, LocalTask, Starting
 from croupier.model.errors import Conflict
 from croupier.model.ids import AgentId
 from croupier.model.resources import Resources
@@ -47,6 +48,7 @@ def recovered(
     """
     state = AgentState.of(total, life=life)
     state.boot_id = boot_id
+    groups: set[GroupKey] = set()
     for record in records:
         match record:
             case r.AgentRecord():
@@ -62,6 +64,8 @@ def recovered(
                 state.epochs[framework_id] = epoch
             case r.ForgetFramework(framework_id):
                 state.epochs.pop(framework_id, None)
+            case r.GroupRecord() | r.ForgetGroup():
+                _note_group(groups, record)
             case _ if _apply(state, record) or isinstance(record, r.ForgetTask):
                 state.to_forget.discard(r.key_of(record))
             case _:
@@ -77,8 +81,33 @@ def recovered(
             " continues without the task, --recover=cleanup ends all tasks"
         )
     state.incomplete |= bool(state.to_forget)
+    if not state.incomplete:
+        _drop_incomplete_groups(state, groups)
     _count_resources(state)
+    for task in state.tasks.values():
+        if task.group is not None:
+            state.groups.setdefault(task.group, {})[task.key] = None
+    state.to_forget_groups = groups - state.groups.keys()
     return state
+
+
+def _note_group(groups: set[GroupKey], record: r.GroupRecord | r.ForgetGroup) -> None:
+    group = (record.framework_id, record.group_id)
+    if isinstance(record, r.GroupRecord):
+        groups.add(group)
+    else:
+        groups.discard(group)
+
+
+def _drop_incomplete_groups(state: AgentState, complete: set[GroupKey]) -> None:
+    """Forget live tasks of groups that were recorded in part: none was started.
+
+    The master orders the launch of such a group again, since REGISTER lists none of its tasks.
+    """
+    for key, task in list(state.tasks.items()):
+        if task.is_live and task.group is not None and task.group not in complete:
+            del state.tasks[key]
+            state.to_forget.add(key)
 
 
 def identify(state: AgentState, given_id: AgentId, *, is_certified: bool) -> None:
@@ -145,9 +174,9 @@ def _apply(state: AgentState, record: r.TaskFact) -> bool:
     match record:
         case r.UpdateRecord(status):
             _restore(known, status)
-        case r.KillRecord(_, _, grace_ms, reason):
+        case r.KillRecord(_, _, grace_ms, reason, message):
             if isinstance(known.phase, Adopting):
-                known.phase = Adopting(known.phase.run, KillOrder(reason, grace_ms))
+                known.phase = Adopting(known.phase.run, KillOrder(reason, grace_ms, message))
         case r.AcknowledgedRecord(_, _, sequence):
             known.updates.acknowledge(sequence)
         case r.VoidRecord():
@@ -230,8 +259,15 @@ def on_agent_started(state: AgentState, now: Now) -> Iterator[Effect]:
         yield Checkpoint(r.ForgetTask(*key))
     for key in state.to_void:
         yield Checkpoint(r.VoidRecord(*key))
+    # The records of groups may be among the lost ones.
+    for group in state.groups if state.incomplete else ():
+        yield Checkpoint(r.GroupRecord(*group))
+    for group in sorted(state.to_forget_groups):
+        yield Checkpoint(r.ForgetGroup(*group))
     state.to_forget.clear()
     state.to_void.clear()
+    state.to_forget_groups.clear()
+    yield from apply_all_rules(state, now)
     yield from register_when_ready(state, now)
     for key, task in state.tasks.items():
         if isinstance(task.phase, Adopting):

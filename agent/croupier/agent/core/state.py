@@ -11,6 +11,7 @@ from croupier.agent.core.tasks import (
     Adopting,
     Deadline,
     Due,
+    GroupKey,
     Key,
     Live,
     LocalTask,
@@ -56,6 +57,9 @@ class AgentState:
         voided: the processes of void tasks. The agent kills them and reports nothing about them.
         stopping: whether the daemon is stopping, so that no task is started.
         features: what the agent can enforce on its tasks.
+        to_forget_groups: groups of an earlier life whose tasks are all forgotten.
+        groups: the known tasks of each group, in order of their launch.
+        ended_in_groups: tasks that have ended in this step, for the rules of their groups.
         line: orders of lined-up tasks, which hold nothing and have no records; empty without a
             session.
     """
@@ -73,6 +77,7 @@ class AgentState:
     incomplete: bool = False
     to_forget: set[Key] = field(default_factory=set)
     to_void: list[Key] = field(default_factory=list)
+    to_forget_groups: set[GroupKey] = field(default_factory=set)
     epochs: dict[FrameworkId, int] = field(default_factory=dict)
     connection: int | None = None
     has_registered: bool = False
@@ -89,6 +94,8 @@ class AgentState:
     is_certified: bool = False
     features: Features = NO_FEATURES
     line: dict[Key, LaunchTask] = field(default_factory=dict)
+    groups: dict[GroupKey, dict[Key, None]] = field(default_factory=dict)
+    ended_in_groups: list[Key] = field(default_factory=list)
 
     @classmethod
     def of(
@@ -159,6 +166,24 @@ class AgentState:
         self.adopting += isinstance(phase, Adopting) - isinstance(task.phase, Adopting)
         task.phase = phase
 
+    def add(self, task: LocalTask) -> None:
+        """Add a task, and to its group if it is in one."""
+        self.tasks[task.key] = task
+        if task.group is not None:
+            self.groups.setdefault(task.group, {})[task.key] = None
+
+    def remove(self, task: LocalTask) -> GroupKey | None:
+        """Remove a task; return its group if this was the last task of it."""
+        del self.tasks[task.key]
+        group = task.group
+        if group is None:
+            return None
+        del self.groups[group][task.key]
+        if self.groups[group]:
+            return None
+        del self.groups[group]
+        return group
+
     def set_void(self, key: Key, process: Live | None) -> None:
         """Record the process of a void task; None if it has ended."""
         before = self.voided.get(key)
@@ -186,6 +211,10 @@ class AgentState:
             assert ((Due.COMPLETION, key) in self.deadlines) == may_time_out
         assert held == self.total, "each unit of a resource is held exactly once"
         assert live == self.live
+        grouped = {(task.group, key) for key, task in self.tasks.items() if task.group is not None}
+        assert grouped == {(group, key) for group, keys in self.groups.items() for key in keys}
+        assert all(self.groups.values())
+        assert not self.ended_in_groups
         phases = [*(task.phase for task in self.tasks.values()), *self.voided.values()]
         assert self.adopting == sum(isinstance(phase, Adopting) for phase in phases)
         self.health.check()

@@ -69,7 +69,7 @@ def add_task(
     framework_id, info = order.framework_id, order.task
     staged = TaskStatus(framework_id, info.task_id, state.agent_id, TaskState.STAGING, Source.AGENT)
     task = LocalTask(framework_id, info, order.role, phase, staged, proof=order.proof)
-    state.tasks[task.key] = task
+    state.add(task)
     if task.is_live:
         state.free -= info.resources
         state.live += 1
@@ -102,6 +102,8 @@ def change_state(
     )
     state.set_phase(task, phase)
     task.status = status
+    if new.is_terminal and task.group is not None:
+        state.ended_in_groups.append(task.key)
     if not task.updates.waiting:
         task.updates.restart_resending()
         if state.session is not None:
@@ -185,6 +187,7 @@ def cause_of_end(task: LocalTask, event: Exited) -> tuple[TaskState, Cause]:
             notes.insert(0, text or limit_text(task.info, reason))
     elif kill is not None:
         new, reason = TaskState.KILLED, kill.reason
+        notes.insert(0, kill.message)
     elif event.exit_code == 0:
         new, reason, message = TaskState.FINISHED, Reason.NONE, ""
     elif ending.exceeded is not None:

@@ -6,7 +6,15 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from croupier.agent.core import events as ev
-from croupier.agent.core import on_health, on_line, on_session, on_task, on_update, recovery
+from croupier.agent.core import (
+    on_group,
+    on_health,
+    on_line,
+    on_session,
+    on_task,
+    on_update,
+    recovery,
+)
 from croupier.agent.core.effects import Checkpoint, Effect
 from croupier.agent.core.events import AgentEvent, Event, Now
 from croupier.agent.core.records import PositionRecord
@@ -14,6 +22,7 @@ from croupier.agent.core.state import AgentState
 from croupier.model.agent_orders import (
     AcknowledgeUpdate,
     KillTask,
+    LaunchGroup,
     LaunchTask,
     RecallTask,
     ResendUpdates,
@@ -23,6 +32,7 @@ from croupier.model.agent_orders import (
 def step(state: AgentState, event: Event, now: Now) -> list[Effect]:
     """Apply one event and return its effects, in order."""
     effects = list(_handle(state, event, now))
+    effects += on_group.apply_rules(state, now)
     if state.is_position_new and any(isinstance(each, Checkpoint) for each in effects):
         assert state.position is not None
         # The position is durable before a task starts, with the next record; alone it is not worth
@@ -40,7 +50,10 @@ def _handle(state: AgentState, event: Event, now: Now) -> Iterator[Effect]:
             return on_task.on_launch(state, order, now, has_sandbox=True)
         case ev.LaunchWithSecrets(order, secrets):
             return on_task.on_launch(state, order, now, secrets=secrets)
-        case AcknowledgeUpdate() | RecallTask() | ResendUpdates():
+        case LaunchGroup() | ev.GroupLaunch():
+            launch = ev.GroupLaunch(event) if isinstance(event, LaunchGroup) else event
+            return on_group.on_launch_group(state, launch, now)
+        case KillTask() | AcknowledgeUpdate() | RecallTask() | ResendUpdates():
             return _handle_order(state, event, now)
         case ev.Started() | ev.Adopted():
             return on_task.on_started(state, event, now)
@@ -54,16 +67,18 @@ def _handle(state: AgentState, event: Event, now: Now) -> Iterator[Effect]:
             return on_task.on_not_started(state, key, now)
         case ev.Prepared():
             return on_task.on_prepared(state, event, now)
-        case KillTask():
-            return on_task.on_kill(state, event, now)
         case _:
             return _handle_agent_event(state, event, now)
 
 
 def _handle_order(
-    state: AgentState, order: AcknowledgeUpdate | RecallTask | ResendUpdates, now: Now
+    state: AgentState,
+    order: KillTask | AcknowledgeUpdate | RecallTask | ResendUpdates,
+    now: Now,
 ) -> Iterator[Effect]:
     match order:
+        case KillTask():
+            return on_task.on_kill(state, order, now)
         case AcknowledgeUpdate(framework_id, task_id, sequence):
             return on_update.on_acknowledge(state, (framework_id, task_id), sequence, now)
         case RecallTask(framework_id, task_id):

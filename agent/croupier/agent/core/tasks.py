@@ -17,8 +17,9 @@ from croupier.model.task import Reason, TaskInfo, TaskState, TaskStatus
 
 FIRST_RESEND_S = 10.0
 LAST_RESEND_S = 600.0
-# A task's id is unique within its framework only.
+# A task's id is unique within its framework only, and so is a group's.
 Key = tuple[FrameworkId, TaskId]
+GroupKey = tuple[FrameworkId, str]
 # Framework, role and resources.
 Place = tuple[FrameworkId, Role, Resources]
 
@@ -74,10 +75,15 @@ class PendingUpdates:
 
 @dataclass(frozen=True, slots=True)
 class KillOrder:
-    """A request to end a task; SIGKILL follows SIGTERM after `grace_ms`."""
+    """A request to end a task; SIGKILL follows SIGTERM after `grace_ms`.
+
+    Attributes:
+        message: its cause, for people; empty if the reason says everything.
+    """
 
     reason: Reason
     grace_ms: int
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +155,11 @@ class LocalTask:
     def key(self) -> Key:
         """The task's id and its framework's."""
         return (self.framework_id, self.info.task_id)
+
+    @property
+    def group(self) -> GroupKey | None:
+        """Its group; None if it is in none."""
+        return None if self.info.group is None else (self.framework_id, self.info.group_id)
 
     @property
     def state(self) -> TaskState:

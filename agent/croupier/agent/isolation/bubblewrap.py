@@ -75,11 +75,17 @@ class View:
     root: Path = Path("/")
 
     def words(
-        self, sandbox: str, tmp_bytes: int, *, is_own_account: bool, further: Iterable[str] = ()
+        self,
+        writable: Iterable[str],
+        tmp_bytes: int,
+        *,
+        is_own_account: bool,
+        further: Iterable[str] = (),
     ) -> tuple[str, ...]:
         """Return the arguments that make the file system of a box.
 
-        /tmp and /dev/shm have `tmp_bytes` each. A task with `is_own_account` is of the agent's
+        The task may write to the `writable` directories, of which its sandbox is one. /tmp and
+        /dev/shm have `tmp_bytes` each. A task with `is_own_account` is of the agent's
         user. The task sees `further` directories, read-only.
         """
         size = str(tmp_bytes)
@@ -95,7 +101,8 @@ class View:
         words += self._hidden(is_own_account=is_own_account)
         for path in further:
             words += [*_parents(path), "--ro-bind", path, path]
-        words += [*_parents(sandbox), "--bind", sandbox, sandbox]
+        for path in writable:
+            words += [*_parents(path), "--bind", path, path]
         return (*words, "--remount-ro", "/")
 
     def _system(self) -> Iterator[str]:

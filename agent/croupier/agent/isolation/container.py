@@ -171,6 +171,7 @@ class Container(Isolator):
             launch.options,
             has_network=not launch.info.isolation.no_network,
             read_only=(launch.secrets,) if launch.secrets else (),
+            shared=launch.shared,
         )
 
     def _failure(self, run: str) -> str:

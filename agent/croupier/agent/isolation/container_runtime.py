@@ -61,6 +61,7 @@ class Contents:
         uid: as in the container; 0 is the agent's own account if that is not root.
         options: of the shim; only umask and limits count here.
         read_only: further directories to show at the same path.
+        shared: a further directory that it may write to; empty: none.
     """
 
     directory: Path
@@ -74,6 +75,7 @@ class Contents:
     options: tuple[str, ...] = ()
     has_network: bool = True
     read_only: tuple[str, ...] = ()
+    shared: str = ""
 
 
 def configuration(contents: Contents) -> dict[str, Any]:
@@ -191,8 +193,8 @@ def _mounts(contents: Contents) -> Iterable[dict[str, Any]]:
     yield _bind(str(contents.program), INIT, "ro")
     for path in contents.read_only:
         yield _bind(path, path, "ro")
-    if contents.sandbox:
-        yield _bind(contents.sandbox, contents.sandbox, "rw")
+    for path in filter(None, (contents.sandbox, contents.shared)):
+        yield _bind(path, path, "rw")
 
 
 def _mount(path: str, kind: str, *options: str) -> dict[str, Any]:

@@ -19,7 +19,15 @@ from croupier.agent.core.tasks import Key
 from croupier.agent.shim.build import Shim
 from croupier.agent.unix_user import UnixUser
 from croupier.model.errors import InvalidRequest
-from croupier.model.isolation import NO_FEATURES, Feature, Features, Limits, Usage, cannot_enforce
+from croupier.model.isolation import (
+    NO_FEATURES,
+    OF_EVERY_AGENT,
+    Feature,
+    Features,
+    Limits,
+    Usage,
+    cannot_enforce,
+)
 from croupier.model.resources import Resources
 from croupier.model.task import TaskInfo
 
@@ -87,6 +95,7 @@ class Launch:
         program: the task's own program, for error messages.
         joins: whether a command enters the namespaces of its task; only `join` sets it.
         secrets: the directory with its secrets as files; empty: it has none.
+        shared: the directory of its group, which it may write to; empty: it is in none.
     """
 
     run: str
@@ -100,6 +109,7 @@ class Launch:
     program: str = ""
     joins: bool = False
     secrets: str = ""
+    shared: str = ""
 
     @property
     def search_path(self) -> str:
@@ -210,7 +220,7 @@ class Layers:
             InvalidRequest: if the task asks for what this agent cannot enforce, or what this
                 machine does not allow.
         """
-        if lacks := launch.info.needs() - self.features:
+        if lacks := launch.info.needs() - self.features - OF_EVERY_AGENT:
             # The core refuses such orders. This one is of an earlier life, with other flags.
             raise InvalidRequest(cannot_enforce(lacks))
         has_own_uid = launch.user is not None and launch.user.is_own

@@ -20,7 +20,7 @@ from croupier.master.core.tasks import Task
 from croupier.master.session import FrameworkSession
 from croupier.master.sessions import Sessions
 from croupier.master.wire.to_framework import event_to_wire
-from croupier.model.agent_orders import LaunchTask, ResendUpdates
+from croupier.model.agent_orders import LaunchGroup, LaunchTask, ResendUpdates
 from croupier.model.clock import Clock
 from croupier.model.errors import Conflict, CroupierError
 from croupier.model.ids import AgentId, FrameworkId, TaskId
@@ -166,6 +166,9 @@ class Core:
                     self.durable.registry.apply(record)
                 case Send(session, LaunchTask(framework_id, info)) if session < 0:
                     self._run(framework_id, info)
+                case Send(session, LaunchGroup(orders)) if session < 0:
+                    for order in orders:
+                        self._run(order.framework_id, order.task)
                 case Send(session, ResendUpdates(framework_id)) if session < 0:
                     self.resend(framework_id)
                 case Send(session) if session > 0:

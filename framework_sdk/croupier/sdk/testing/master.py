@@ -168,12 +168,15 @@ class FakeMaster(Observed):
         said = description(agent_id, hostname, attributes, http_address, isolation)
         core = self._service.core
         for task in found:
-            assert task.queued is not None
-            agent = with_room(core, said, task.info.resources)
-            shape = shape_of(task.info, task.queued.placement)
+            if task.queued is None:
+                # It was placed with another task of its group.
+                continue
+            unit = core.state.frameworks[task.framework_id].unit_of(task)
+            shape = shape_of([each.info for each in unit], task.queued.placement)
+            agent = with_room(core, said, shape.unit)
             place = (task.framework_id, task.role, agent.agent_id)
-            grant = core.state.allocator.charges.grant(*place, task.info.resources, shape)
-            launched = on_submit.launch_on(core.state, grant, (task,), core.now())
+            grant = core.state.allocator.charges.grant(*place, shape.unit, shape)
+            launched = on_submit.launch_on(core.state, grant, [tuple(unit)], core.now())
             core.perform(chain([Save(agent.record())], launched))
         return [task.info for task in found]
 

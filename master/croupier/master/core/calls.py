@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import Final
 
 from croupier.model.demand import ANYWHERE, Demand, Placement
@@ -17,11 +19,13 @@ class MalformedTask:
 
     Attributes:
         place: its position among all tasks of the call, from 0.
+        group_id: the group that was to be launched with it; empty if it is in none.
     """
 
     place: int
     task_id: TaskId
     message: str
+    group_id: str = ""
 
 
 @value
@@ -193,6 +197,19 @@ def _in_order(
     for each in malformed:
         listed.insert(each.place, each)
     return listed
+
+
+def units(
+    tasks: Iterable[TaskInfo | MalformedTask],
+) -> Iterator[list[TaskInfo | MalformedTask]]:
+    """Yield each task alone, and tasks of one group that follow each other together."""
+
+    def unit_of(placed: tuple[int, TaskInfo | MalformedTask]) -> str | int:
+        place, task = placed
+        return task.group_id or place
+
+    for _, unit in groupby(enumerate(tasks), unit_of):
+        yield [task for _, task in unit]
 
 
 def call_name(call: Call) -> str:

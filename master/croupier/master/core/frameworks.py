@@ -65,6 +65,7 @@ class Framework:
         done, failed: of its tasks that were acknowledged under this master: all, and those that
             failed.
         queues: its submitted tasks that have no agent yet; they are in `tasks` too.
+        groups: the known tasks of each group, by id.
         owner: the only principal that may subscribe it; empty without authentication.
         principal: the caller of its present or latest session.
     """
@@ -95,6 +96,7 @@ class Framework:
     done: int = 0
     failed: int = 0
     queues: TaskQueues = field(default_factory=TaskQueues)
+    groups: dict[str, dict[TaskId, Task]] = field(default_factory=dict)
     owner: PrincipalName = NO_OWNER
     principal: Principal = ANONYMOUS
 
@@ -127,6 +129,26 @@ class Framework:
             self.earlier_clients,
             self.owner,
         )
+
+    def unit_of(self, task: Task) -> list[Task]:
+        """Return all known tasks of the task's group, or the task alone."""
+        group_id = task.info.group_id
+        return list(self.groups[group_id].values()) if group_id else [task]
+
+    def add_task(self, task: Task) -> None:
+        """Add a task, and to its group if it is in one."""
+        self.tasks[task.task_id] = task
+        if task.info.group is not None:
+            self.groups.setdefault(task.info.group_id, {})[task.task_id] = task
+
+    def remove_task(self, task: Task) -> None:
+        """Remove a task; its group ends with the last one."""
+        del self.tasks[task.task_id]
+        group_id = task.info.group_id
+        if group_id:
+            del self.groups[group_id][task.task_id]
+            if not self.groups[group_id]:
+                del self.groups[group_id]
 
     def has_used(self, task_id: TaskId) -> bool:
         """Return whether a task of this id runs or has run."""

@@ -2,12 +2,13 @@
 
 A bad offer id fails the whole call: its valid offers are rescinded without a filter, and every task
 gets a verdict. Tasks are checked in order against the resources that the tasks before them left; a
-bad task does not affect the others. The remainder is declined.
+bad task affects no others but those of its group. The remainder is declined.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
+from functools import partial
 
 from croupier.master.core import calls
 from croupier.master.core.authorisation import require_image, require_user
@@ -18,19 +19,19 @@ from croupier.master.core.on_allocation import end_offer, note_unused, return_of
 from croupier.master.core.on_task import moved_fact
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskHold
+from croupier.master.core.unit_checks import UnitVerdicts
 from croupier.model.access import Action, role_object
-from croupier.model.agent_orders import LaunchTask
+from croupier.model.agent_orders import LaunchGroup, LaunchTask
 from croupier.model.errors import (
     Conflict,
     CroupierError,
     InvalidRequest,
     NotFound,
     PermissionDenied,
-    shortened,
 )
 from croupier.model.ids import OfferId, TaskId
 from croupier.model.limits import MAX_OFFERS_PER_CALL, MAX_TASKS_PER_ACCEPT, MAX_WAIT_S
-from croupier.model.resources import NOTHING, Resources
+from croupier.model.resources import NOTHING, Resources, sum_of
 from croupier.model.task import TaskInfo, TaskState, TaskStatus
 from croupier.model.verdict import TaskVerdict
 
@@ -138,30 +139,28 @@ def _launch_all(
     left = NOTHING
     for offer in offers:
         left = left + offer.resources
-    verdicts: list[TaskVerdict] = []
-    shared: dict[tuple[type, str], CroupierError] = {}
-    for task in tasks:
+    decided = UnitVerdicts()
+    for unit in calls.units(tasks):
         yield PAUSE
-        if isinstance(task, calls.MalformedTask):
-            verdicts.append(TaskVerdict(task.task_id, InvalidRequest(task.message)))
-            continue
-        try:
-            _check(state, framework, offers[0], task, left)
-        except CroupierError as error:
-            # Equal errors are shared, since verdicts stay in memory.
-            kept = shared.setdefault((type(error), str(error)), shortened(error))
-            verdicts.append(TaskVerdict(task.task_id, kept))
-            continue
-        left = left - task.resources
-        yield from _launch(state, framework, offers[0], task, seq, now)
-        verdicts.append(TaskVerdict(task.task_id))
-    return tuple(verdicts), left
+        check = partial(_check, state, framework, offers[0], left)
+        check_all = partial(_check_limits, state, offers[0])
+        launched = decided.decide(framework, unit, check, check_all)
+        for task in launched:
+            left = left - task.resources
+        if launched:
+            yield from _launch(state, framework, offers[0], launched, seq, now)
+    return tuple(decided.verdicts), left
 
 
 def _check(
-    state: State, framework: Framework, offer: Offer, task: TaskInfo, left: Resources
+    state: State,
+    framework: Framework,
+    offer: Offer,
+    left: Resources,
+    task: TaskInfo,
+    before: Sequence[TaskInfo],
 ) -> None:
-    """Check that a task can be launched on the remainder of the offers."""
+    """Check that a task can be launched on the remainder of the offers, with others `before` it."""
     task.check()
     agent = state.agents[offer.agent_id]
     permissions = state.permissions(framework.principal)
@@ -169,19 +168,27 @@ def _check(
     require_image(permissions, task)
     if framework.has_used(task.task_id):
         raise InvalidRequest(f"task id {task.task_id} was used before; ids are never used again")
+    for other in before:
+        left = left - other.resources
     if not task.resources <= left:
         raise InvalidRequest(f"task {task.task_id} does not fit: {task.resources.excess(left)}")
-    check_counts(state, framework)
+    check_counts(state, framework, len(before))
     # Raises no Conflict: the same offer would come again at once.
     agent.check_suitable(task)
-    # The limits may have been lowered after the offer was made.
-    over = state.allocator.queries.excess(offer.framework_id, offer.role, task.resources)
+
+
+def _check_limits(state: State, offer: Offer, tasks: Sequence[TaskInfo]) -> None:
+    """Check tasks against the limits, which may have been lowered after the offer was made."""
+    amount = tasks[0].resources
+    if len(tasks) > 1:
+        amount = sum_of(task.resources for task in tasks)
+    over = state.allocator.queries.excess(offer.framework_id, offer.role, amount)
     if over:
-        raise Conflict(f"task {task.task_id} would go over a limit: {over}")
+        raise Conflict(f"task {tasks[0].task_id} would go over a limit: {over}")
 
 
-def check_counts(state: State, framework: Framework) -> None:
-    """Check that the framework and its owner may have one more task.
+def check_counts(state: State, framework: Framework, more: int = 0) -> None:
+    """Check that the framework and its owner may have one more task, after `more` others.
 
     Raises:
         Conflict: if some of their tasks have to end first.
@@ -191,7 +198,8 @@ def check_counts(state: State, framework: Framework) -> None:
             f"{framework.ended} tasks of the framework have ended and wait for its"
             " acknowledgement; nothing more is launched before"
         )
-    if framework.owner and state.owned.tasks(framework.owner) >= state.settings.owner_tasks:
+    owned = state.owned.tasks(framework.owner) + more
+    if framework.owner and owned >= state.settings.owner_tasks:
         raise Conflict(f"{framework.owner} has {state.settings.owner_tasks} tasks; end some first")
     if state.descriptions.is_full_for(framework.framework_id):
         raise Conflict("the framework's tasks have too much text together; wait until some end")
@@ -200,12 +208,30 @@ def check_counts(state: State, framework: Framework) -> None:
 
 
 def _launch(
-    state: State, framework: Framework, offer: Offer, info: TaskInfo, seq: int, now: float
+    state: State,
+    framework: Framework,
+    offer: Offer,
+    infos: Sequence[TaskInfo],
+    seq: int,
+    now: float,
 ) -> Iterator[Effect]:
+    """Launch a task, or all tasks of a group."""
+    tasks = [_task(framework, offer, info, seq, now) for info in infos]
+    place = (offer.framework_id, offer.role, offer.agent_id)
+    for task in tasks:
+        state.allocator.charges.launch(*place, task.info.resources)
+        state.add_task(task)
+        yield Save(task.record())
+    yield order_launch(state, *tasks)
+    for task in tasks:
+        yield Happened(moved_fact(task.status))
+
+
+def _task(framework: Framework, offer: Offer, info: TaskInfo, seq: int, now: float) -> Task:
     status = TaskStatus(
         framework.framework_id, TaskId(info.task_id), offer.agent_id, TaskState.STAGING
     )
-    task = Task(
+    return Task(
         info,
         framework.framework_id,
         offer.agent_id,
@@ -217,18 +243,17 @@ def _launch(
         seq=seq,
         placed=now,
     )
-    place = (offer.framework_id, offer.role, offer.agent_id)
-    state.allocator.charges.launch(*place, info.resources)
-    state.add_task(task)
-    yield Save(task.record())
-    yield order_launch(state, task)
-    yield Happened(moved_fact(status))
 
 
-def order_launch(state: State, task: Task) -> Send:
-    """Return the order to launch a task, for the first time or again if it never arrived."""
-    agent = state.agents[task.agent_id]
+def order_launch(state: State, *tasks: Task) -> Send:
+    """Return the order to launch a task or a group, first or again if it never arrived."""
+    first = tasks[0]
+    agent = state.agents[first.agent_id]
     assert agent.session is not None
-    epoch = state.frameworks[task.framework_id].epoch
-    order = LaunchTask(task.framework_id, task.info, task.role, epoch, lined_up=task.is_lined_up)
-    return Send(agent.session, order)
+    epoch = state.frameworks[first.framework_id].epoch
+    orders = tuple(
+        LaunchTask(task.framework_id, task.info, task.role, epoch, lined_up=task.is_lined_up)
+        for task in tasks
+    )
+    is_group = first.info.group is not None
+    return Send(agent.session, LaunchGroup(orders) if is_group else orders[0])

@@ -353,7 +353,10 @@ def on_launch_unsent(state: State, event: LaunchUnsent, now: float) -> Iterator[
 def _drop_launch(
     state: State, agent: Agent, launch: LaunchUnsent | RefusedLaunch, reason: Reason, now: float
 ) -> Iterator[Effect]:
-    """End a task that its agent has no record of."""
+    """End a task that its agent has no record of, and its group, which is launched whole."""
     task = agent.tasks.get((launch.framework_id, launch.task_id))
-    if task is not None and not task.state.is_terminal and not task.sequence:
-        yield from end(state, task, TaskState.DROPPED, reason, launch.message, now)
+    if task is None:
+        return
+    for each in state.frameworks[launch.framework_id].unit_of(task):
+        if not each.state.is_terminal and not each.sequence:
+            yield from end(state, each, TaskState.DROPPED, reason, launch.message, now)

@@ -107,6 +107,9 @@ def remove(state: State, framework: Framework, message: str, now: float) -> Iter
     if forgotten is not None:
         yield Save(ForgetFramework(forgotten))
     for task in list(framework.tasks.values()):
+        if task.task_id not in framework.tasks:
+            # It was queued in a group, and has ended with another of it.
+            continue
         is_unreachable = task.state is TaskState.UNREACHABLE and not task.is_absent
         if task.is_queued:
             reason, message = Reason.FRAMEWORK_REMOVED, "its framework was removed"
@@ -239,7 +242,10 @@ def _connect(state: State, framework: Framework, event: Subscribe, now: float) -
     if framework.roles != event.roles:
         for task in [each for each in framework.queues if each.role not in event.roles]:
             message = f"its framework has left role {task.role}"
-            yield from end_queued(state, task, TaskState.DROPPED, Reason.TASK_INVALID, message, now)
+            if task.is_queued:
+                yield from end_queued(
+                    state, task, TaskState.DROPPED, Reason.TASK_INVALID, message, now
+                )
         # Tasks keep the roles that they were launched in; demand is declared again.
         framework.roles = event.roles
         state.allocator.set_demand(framework.framework_id, ())

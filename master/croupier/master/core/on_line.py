@@ -200,10 +200,10 @@ def _line_up(state: State, agent: Agent, place: Place, number: int) -> Iterator[
     framework_id, key = place
     framework = state.frameworks[framework_id]
     suitable: list[Task] = []
-    for task in framework.queues.first(key, number):
-        if not _may_wait(state, agent, task):
+    for unit in framework.queues.first(key, number):
+        if not _may_wait(state, agent, unit[0]):
             break
-        suitable.append(task)
+        suitable.extend(unit)
     if suitable:
         state.line_up(framework, suitable, agent.agent_id)
     for task in suitable:
@@ -215,7 +215,7 @@ def _line_up(state: State, agent: Agent, place: Place, number: int) -> Iterator[
 def _may_wait(state: State, agent: Agent, task: Task) -> bool:
     """Return whether an agent can start the task without any more preparation."""
     info = task.info
-    if info.command.secrets or info.isolation.image:
+    if info.command.secrets or info.isolation.image or info.group is not None:
         return False
     try:
         require_user(state.permissions(state.frameworks[task.framework_id].principal), agent, info)

@@ -8,6 +8,7 @@ framework. A victim is spared if its resources are no longer needed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.preemption import Holding, PreemptionPlan
@@ -15,14 +16,18 @@ from croupier.master.core.authorisation import may_on_role
 from croupier.master.core.deadlines import PreemptionGrace, StarvationCheck
 from croupier.master.core.effects import Effect, Happened, Send
 from croupier.master.core.facts import PreemptionBegun, PreemptionEnded
+from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import PreemptRequested
 from croupier.master.core.on_allocation import rescind
 from croupier.master.core.on_task import kill
 from croupier.master.core.state import State
+from croupier.master.core.tasks import Task
 from croupier.model.access import Action
 from croupier.model.ids import FrameworkId, OfferId, TaskId
 from croupier.model.principal import Principal
+from croupier.model.resources import Resources, sum_of
 from croupier.model.task import Reason
+from croupier.model.task_group import GroupPart
 
 CHECK_INTERVAL_S = 1.0
 RECHECK_S = 0.02
@@ -89,7 +94,29 @@ def _holdings(state: State, leaf: Leaf) -> Iterable[Holding]:
             )
     for task in framework.tasks.values():
         if task.role == leaf.role and task.is_active and task.kill is None:
-            yield Holding(leaf, task.agent_id, task.info.resources, task.task_id, task.since)
+            held = _held_with(framework, task)
+            if held is not None:
+                yield Holding(leaf, task.agent_id, held, task.task_id, task.since)
+
+
+def _held_with(framework: Framework, task: Task) -> Resources | None:
+    """Return what the end of a task frees; None for a task that ends only with others of its group.
+
+    A group is taken back as a whole, by the end of its leader or else of its first member.
+    """
+    if task.info.group is None:
+        return task.info.resources
+    live = _live_with(framework, task)
+    leader = (each for each in live if each.info.part is GroupPart.LEADER)
+    member = (each for each in live if each.info.part is GroupPart.MEMBER)
+    if next(chain(leader, member), None) is not task:
+        return None
+    return sum_of(each.info.resources for each in live)
+
+
+def _live_with(framework: Framework, task: Task) -> list[Task]:
+    """Return the tasks of the task's group that hold resources, or the task alone."""
+    return [each for each in framework.unit_of(task) if each.is_active]
 
 
 def _begin(state: State, plan: PreemptionPlan, now: float) -> Iterator[Effect]:
@@ -115,7 +142,9 @@ def _begin(state: State, plan: PreemptionPlan, now: float) -> Iterator[Effect]:
             offer = state.offers[OfferId(victim.key)]
             yield from rescind(state, offer, reason_for(victim.leaf), now)
             continue
-        asked.setdefault(victim.leaf, []).append(TaskId(victim.key))
+        framework = state.frameworks[victim.leaf.framework_id]
+        ending = _live_with(framework, framework.tasks[TaskId(victim.key)])
+        asked.setdefault(victim.leaf, []).extend(each.task_id for each in ending)
         grace = PreemptionGrace(victim.leaf.framework_id, TaskId(victim.key))
         state.deadlines.set(grace, now + grace_s)
     for leaf, task_ids in asked.items():

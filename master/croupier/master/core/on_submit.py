@@ -6,8 +6,9 @@ order and within the same limits; where it would make an offer, the task is laun
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from croupier.master.allocator.grant import Grant
 from croupier.master.allocator.pending_demand import Shape
@@ -25,14 +26,14 @@ from croupier.master.core.on_accept import check_counts, order_launch
 from croupier.master.core.on_task import end, end_queued, kill, moved_fact
 from croupier.master.core.records import QueuePlace
 from croupier.master.core.state import State
-from croupier.master.core.task_queues import MAX_QUEUES, shape_of
+from croupier.master.core.task_queues import MAX_QUEUES, Unit, shape_of
 from croupier.master.core.tasks import Task, TaskHold
+from croupier.master.core.unit_checks import UnitVerdicts
 from croupier.model.access import Action, user_object
 from croupier.model.demand import Demand
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound, shortened
 from croupier.model.ids import MAX_ID_BYTES, AgentId, Role, TaskId
 from croupier.model.limits import MAX_TASKS_PER_SUBMIT
-from croupier.model.resources import Resources
 from croupier.model.task import Reason, TaskInfo, TaskState, TaskStatus
 from croupier.model.verdict import TaskVerdict
 
@@ -68,22 +69,14 @@ def submit(
     call.placement.check()
     place = QueuePlace(call.placement, framework.queues.last + 1, state.generation)
     submission = _Submission(framework, role, place, seq, set())
-    verdicts: list[TaskVerdict] = []
-    shared: dict[tuple[type, str], CroupierError] = {}
-    for task in call.all_tasks:
+    decided = UnitVerdicts()
+    for unit in calls.units(call.all_tasks):
         yield PAUSE
-        try:
-            if isinstance(task, calls.MalformedTask):
-                raise InvalidRequest(task.message)
-            _check(state, submission, task)
-        except CroupierError as error:
-            # Equal errors are shared, since verdicts stay in memory.
-            kept = shared.setdefault((type(error), str(error)), shortened(error))
-            verdicts.append(TaskVerdict(task.task_id, kept))
-            continue
-        yield from _enqueue(state, submission, task, now)
-        verdicts.append(TaskVerdict(task.task_id))
-    return tuple(verdicts)
+        check = partial(_check, state, submission)
+        queued = decided.decide(framework, unit, check, partial(_check_shape, submission))
+        if queued:
+            yield from _enqueue(state, submission, queued, now)
+    return tuple(decided.verdicts)
 
 
 def withdraw(state: State, framework: Framework, call: calls.Withdraw, now: float) -> Verdicts:
@@ -121,33 +114,39 @@ def launch_queued(state: State, grant: Grant, now: float) -> Iterator[Effect]:
     """Launch the first queued tasks of the shape that was dealt."""
     assert grant.shape is not None
     number = sum(units for _, units in grant.units)
-    tasks = state.frameworks[grant.framework_id].queues.first((grant.role, grant.shape), number)
-    return launch_on(state, grant, tasks, now)
+    queued = state.frameworks[grant.framework_id].queues.first((grant.role, grant.shape), number)
+    return launch_on(state, grant, queued, now)
 
 
-def launch_on(state: State, grant: Grant, tasks: Iterable[Task], now: float) -> Iterator[Effect]:
-    """Launch these queued tasks, for which the grant was made."""
+def launch_on(state: State, grant: Grant, queued: Iterable[Unit], now: float) -> Iterator[Effect]:
+    """Launch these queued tasks and groups, for which the grant was made."""
     assert grant.shape is not None
     framework, agent = state.frameworks[grant.framework_id], state.agents[grant.agent_id]
     left, unused, launched = grant.resources, 0, []
-    for task in tasks:
-        kind = framework.queues.remove(task)
-        amount = grant.shape.unit.carve(left, 1)
+    for unit in queued:
+        kind, _ = framework.queues.remove(unit[0])
         try:
-            # The constraints of the shape cannot state these.
-            require_user(state.permissions(framework.principal), agent, task.info)
-            agent.check_suitable(task.info)
+            for task in unit:
+                # The constraints of the shape cannot state these.
+                require_user(state.permissions(framework.principal), agent, task.info)
+                agent.check_suitable(task.info)
         except CroupierError as error:
             unused += 1
-            task.queued = None
-            yield from end(
-                state, task, TaskState.ERROR, Reason.TASK_INVALID, str(shortened(error)), now
-            )
+            message = str(shortened(error))
+            for task in unit:
+                task.queued = None
+                yield from end(state, task, TaskState.ERROR, Reason.TASK_INVALID, message, now)
             continue
-        left = left - amount
-        task.kind = kind if amount == task.info.resources else None
-        yield from _launch(state, task, grant, amount, now)
-        launched.append(task.status)
+        for task in unit:
+            amount = task.info.resources.carve(left, 1)
+            left = left - amount
+            if amount != task.info.resources:
+                # Such as ports:2, which are certain ports now.
+                task.info = replace(task.info, resources=amount)
+            elif task.info.group is None:
+                task.kind = kind
+        yield from _launch(state, unit, grant, now)
+        launched += [task.status for task in unit]
     if unused:
         state.allocator.settle_offers(*grant.place, (), unused=left, offers=unused)
     state.allocator.launched(grant)
@@ -155,8 +154,10 @@ def launch_on(state: State, grant: Grant, tasks: Iterable[Task], now: float) -> 
         yield Send(framework.session, Placed(agent.describe(), tuple(launched)))
 
 
-def _check(state: State, submission: _Submission, task: TaskInfo) -> None:
-    """Check that a task can be queued."""
+def _check(
+    state: State, submission: _Submission, task: TaskInfo, before: Sequence[TaskInfo]
+) -> None:
+    """Check that a task can be queued, with the others of its group `before` it."""
     framework, permissions = submission.framework, state.permissions(submission.framework.principal)
     task.check()
     if task.resources.ranges or task.resources.sets:
@@ -170,10 +171,14 @@ def _check(state: State, submission: _Submission, task: TaskInfo) -> None:
         require(permissions, Action.RUN_AS, user_object(task.command.user))
     if framework.has_used(task.task_id):
         raise InvalidRequest(f"task id {task.task_id} was used before; ids are never used again")
-    if len(framework.queues) >= state.settings.queued_tasks:
+    if len(framework.queues) + len(before) >= state.settings.queued_tasks:
         raise Conflict(f"{len(framework.queues)} tasks of the framework are queued; no more are")
-    check_counts(state, framework)
-    shape = shape_of(task, submission.place.placement)
+    check_counts(state, framework, len(before))
+
+
+def _check_shape(submission: _Submission, tasks: Sequence[TaskInfo]) -> None:
+    """Check that there can be a queue for a task, or for a group."""
+    framework, shape = submission.framework, shape_of(tasks, submission.place.placement)
     if shape not in submission.checked:
         Demand(shape.unit, 1, shape.placement.constraints).check()
         if not framework.queues.has_room((submission.role, shape)):
@@ -184,10 +189,23 @@ def _check(state: State, submission: _Submission, task: TaskInfo) -> None:
         submission.checked.add(shape)
 
 
-def _enqueue(state: State, submission: _Submission, info: TaskInfo, now: float) -> Iterator[Effect]:
+def _enqueue(
+    state: State, submission: _Submission, infos: Sequence[TaskInfo], now: float
+) -> Iterator[Effect]:
+    """Queue a task, or all tasks of a group."""
+    tasks = [_task(submission, info, now) for info in infos]
+    for task in tasks:
+        state.add_task(task)
+    state.enqueue(*tasks)
+    for task in tasks:
+        yield Save(task.record())
+        yield Happened(moved_fact(task.status))
+
+
+def _task(submission: _Submission, info: TaskInfo, now: float) -> Task:
     framework = submission.framework
     status = TaskStatus(framework.framework_id, TaskId(info.task_id), AgentId(""), TaskState.QUEUED)
-    task = Task(
+    return Task(
         info,
         framework.framework_id,
         AgentId(""),
@@ -200,21 +218,14 @@ def _enqueue(state: State, submission: _Submission, info: TaskInfo, now: float) 
         queued=submission.place,
         submitted=now,
     )
-    state.add_task(task)
-    state.enqueue(task)
-    yield Save(task.record())
-    yield Happened(moved_fact(status))
 
 
-def _launch(
-    state: State, task: Task, grant: Grant, amount: Resources, now: float
-) -> Iterator[Effect]:
-    """Launch a task that was taken out of its queue, with `amount` of the grant."""
-    if amount != task.info.resources:
-        # Such as ports:2, which are certain ports now.
-        task.info = replace(task.info, resources=amount)
-    state.allocator.charges.launch(*grant.place, amount)
-    state.place_task(task, grant.agent_id, now)
-    yield Save(task.record())
-    yield order_launch(state, task)
-    yield Happened(moved_fact(task.status))
+def _launch(state: State, unit: Sequence[Task], grant: Grant, now: float) -> Iterator[Effect]:
+    """Launch a task or a group that was taken out of its queue."""
+    for task in unit:
+        state.allocator.charges.launch(*grant.place, task.info.resources)
+        state.place_task(task, grant.agent_id, now)
+        yield Save(task.record())
+    yield order_launch(state, *unit)
+    for task in unit:
+        yield Happened(moved_fact(task.status))

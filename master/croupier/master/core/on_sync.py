@@ -7,7 +7,7 @@ the ledger that the agent does not list has never arrived there, so it is launch
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from croupier.master.core.agent_status import drain_kills
 from croupier.master.core.agents import Agent
@@ -35,8 +35,9 @@ from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
 from croupier.model.agent_orders import KillTask
 from croupier.model.errors import CroupierError
-from croupier.model.ids import TaskId
-from croupier.model.task import Reason, TaskState
+from croupier.model.ids import FrameworkId, TaskId
+from croupier.model.resources import Resources
+from croupier.model.task import NO_TASK, Reason, TaskState
 
 
 def sync(state: State, agent: Agent, event: Register, now: float) -> Iterator[Step]:
@@ -68,8 +69,8 @@ def sync(state: State, agent: Agent, event: Register, now: float) -> Iterator[St
         yield Happened(TasksUnproven(agent.agent_id, agent.hostname, len(live), first))
     # In one call, since each rewrites the free ranges of the agent.
     state.charge_tasks(agent.agent_id, [task for task in running if not task.state.is_terminal])
-    for task in missing:
-        yield from _on_missing(state, task, may_have_run, now)
+    for unit in _units(missing):
+        yield from _on_missing(state, unit, may_have_run, now)
     # Tasks that were not in the ledger have no request to kill them yet.
     for task, grace_ms, reason in drain_kills(agent):
         yield from request_kill(task, grace_ms, reason)
@@ -79,38 +80,75 @@ def sync(state: State, agent: Agent, event: Register, now: float) -> Iterator[St
             yield from order_kill(state, task, now)
 
 
-def _on_missing(state: State, task: Task, may_have_run: bool, now: float) -> Iterator[Effect]:
-    """Decide about a task that its agent does not list.
+def _units(missing: Iterable[Task]) -> Iterable[list[Task]]:
+    """Return each task alone, and the tasks of a group together."""
+    units: dict[tuple[FrameworkId, str, TaskId], list[Task]] = {}
+    for task in missing:
+        group_id = task.info.group_id
+        alone = task.task_id if not group_id else NO_TASK
+        units.setdefault((task.framework_id, group_id, alone), []).append(task)
+    return units.values()
+
+
+def _on_missing(state: State, unit: list[Task], may_have_run: bool, now: float) -> Iterator[Effect]:
+    """Decide about a task, or the tasks of a group, that their agent does not list.
 
     An agent keeps the record of a task until the master has forgotten the task. So a task without
     any update has not arrived, unless the agent or the ledger lost records: then it
-    `may_have_run`.
+    `may_have_run`. An agent records all tasks of a group or none: a group is launched again only
+    as a whole.
     """
+    ends: dict[TaskId, tuple[TaskState, Reason, str] | None] = {}
+    free = state.allocator.queries.free(unit[0].agent_id)
+    for task in unit:
+        end_of_task = ends[task.task_id] = _end_of_missing(state, task, free, may_have_run)
+        if end_of_task is None and not task.is_active:
+            free = free - task.info.resources
+    has_lost = not all(task.state.is_terminal for task in unit)
+    known = state.frameworks[unit[0].framework_id].unit_of(unit[0])
+    if not any(ends.values()) and len(unit) == len(known):
+        for task in unit:
+            if task.state is TaskState.UNREACHABLE:
+                message = "its agent is back, and is to start it"
+                yield from set_status(
+                    state, task, TaskState.STARTING, Reason.AGENT_REREGISTERED, message
+                )
+        idle = [task for task in unit if not task.is_active]
+        if idle:
+            state.charge_tasks(idle[0].agent_id, idle)
+        yield order_launch(state, *unit)
+        return
+    for task in unit:
+        if task.state.is_terminal:
+            yield from orphan(state, task, now)
+            continue
+        message = "the agent came back, and its group cannot be started as a whole any more"
+        rest = (TaskState.DROPPED, Reason.GROUP_ENDED, message)
+        yield from end(state, task, *(ends[task.task_id] or rest), now)
+    for other in known:
+        # Listed by the agent, which does not know that others of its group have ended.
+        if has_lost and other.task_id not in ends and not other.state.is_terminal:
+            yield from request_kill(other, None, Reason.GROUP_ENDED)
+
+
+def _end_of_missing(
+    state: State, task: Task, free: Resources, may_have_run: bool
+) -> tuple[TaskState, Reason, str] | None:
+    """Return the end of a task that its agent does not list; None if it is to be launched."""
     agent = state.agents[task.agent_id]
-    restarted, free = Reason.AGENT_RESTARTED, state.allocator.queries.free(task.agent_id)
+    restarted = Reason.AGENT_RESTARTED
     if task.state.is_terminal:
-        yield from orphan(state, task, now)
-    elif task.sequence or may_have_run:
-        message = "the agent came back without it"
-        yield from end(state, task, TaskState.GONE, restarted, message, now)
-    elif task.kill is not None:
-        message = "killed before it was started"
-        yield from end(state, task, TaskState.KILLED, task.kill.reason, message, now)
-    elif not task.is_active and not task.info.resources <= free:
+        return task.state, task.status.reason, task.status.message
+    if task.sequence or may_have_run:
+        return TaskState.GONE, restarted, "the agent came back without it"
+    if task.kill is not None:
+        return TaskState.KILLED, task.kill.reason, "killed before it was started"
+    if not task.is_active and not task.info.resources <= free:
         message = "the agent came back and has no room for it any more"
-        yield from end(state, task, TaskState.DROPPED, restarted, message, now)
-    elif (why := _unsuitable(state, agent, task)) is not None:
-        message = f"the agent came back, but {why}"
-        yield from end(state, task, TaskState.DROPPED, restarted, message, now)
-    else:
-        if task.state is TaskState.UNREACHABLE:
-            message = "its agent is back, and is to start it"
-            yield from set_status(
-                state, task, TaskState.STARTING, Reason.AGENT_REREGISTERED, message
-            )
-        if not task.is_active:
-            state.charge_tasks(task.agent_id, (task,))
-        yield order_launch(state, task)
+        return TaskState.DROPPED, restarted, message
+    if (why := _unsuitable(state, agent, task)) is not None:
+        return TaskState.DROPPED, restarted, f"the agent came back, but {why}"
+    return None
 
 
 def _unsuitable(state: State, agent: Agent, task: Task) -> CroupierError | None:

@@ -82,9 +82,13 @@ def end(
 def end_queued(
     state: State, task: Task, new: TaskState, reason: Reason, message: str, now: float
 ) -> Iterator[Effect]:
-    """End a task that has not been placed, and never will be."""
-    state.dequeue(task)
-    yield from end(state, task, new, reason, message, now)
+    """End a task that has not been placed, and never will be, with all others of its group."""
+    for each in state.dequeue(task):
+        if each is task:
+            yield from end(state, task, new, reason, message, now)
+        else:
+            ended = f"task {task.task_id} of its group ended before it was placed: {message}"
+            yield from end(state, each, TaskState.KILLED, Reason.GROUP_ENDED, ended, now)
 
 
 def kill(

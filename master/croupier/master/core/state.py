@@ -197,7 +197,7 @@ class State:
     def add_task(self, task: Task) -> None:
         """Add a task without charging it."""
         framework = self.frameworks[task.framework_id]
-        framework.tasks[task.task_id] = task
+        framework.add_task(task)
         self.descriptions.add(task.framework_id, task.info.size)
         self.owned.add(framework.owner, tasks=1)
         framework.ended += task.state.is_terminal
@@ -207,14 +207,15 @@ class State:
         elif agent is not None and not task.is_orphan:
             agent.tasks[task.framework_id, task.task_id] = task
 
-    def enqueue(self, task: Task, *, at_begin: bool = False) -> None:
-        """Queue a task that waits for an agent: the allocator deals to it. O(log n)."""
-        assert task.is_queued
-        assert task.queued is not None
-        queues = self.frameworks[task.framework_id].queues
-        shape = shape_of(task.info, task.queued.placement)
-        key = queues.add(task, shape, at_begin=at_begin)
-        self.allocator.queue(task.framework_id, *key, 1)
+    def enqueue(self, *unit: Task, at_begin: bool = False) -> None:
+        """Queue a task or a group: the allocator deals to it. O(log n)."""
+        first = unit[0]
+        assert all(task.is_queued for task in unit)
+        assert first.queued is not None
+        queues = self.frameworks[first.framework_id].queues
+        shape = shape_of([task.info for task in unit], first.queued.placement)
+        key = queues.add(unit, shape, at_begin=at_begin)
+        self.allocator.queue(first.framework_id, *key, 1)
 
     def place_task(
         self, task: Task, agent_id: AgentId, now: float, hold: TaskHold = TaskHold.ACTIVE
@@ -237,7 +238,7 @@ class State:
         O(tasks + log n).
         """
         for task in tasks:
-            task.kind = framework.queues.remove(task)
+            task.kind, _ = framework.queues.remove(task)
             task.agent_id = agent_id
             task.hold_as(TaskHold.LINED_UP)
             self._put_in_line(task)
@@ -273,12 +274,14 @@ class State:
         self._on_released(ended)
         self.place_task(task, ended.agent_id, now)
 
-    def dequeue(self, task: Task) -> None:
-        """Take a task out of its queue without placing it. O(log n)."""
+    def dequeue(self, task: Task) -> tuple[Task, ...]:
+        """Take a task and its group out of its queue without placing them; return all. O(log n)."""
         assert task.is_queued
-        key = self.frameworks[task.framework_id].queues.remove(task)
+        key, unit = self.frameworks[task.framework_id].queues.remove(task)
         self.allocator.queue(task.framework_id, *key, -1)
-        task.queued = None
+        for each in unit:
+            each.queued = None
+        return unit
 
     def charge_tasks(self, agent_id: AgentId, tasks: Iterable[Task]) -> None:
         """Charge tasks that are active on one agent. O(tasks).
@@ -376,7 +379,7 @@ class State:
         framework.ended -= task.state.is_terminal
         framework.done += 1
         framework.failed += task.state.is_failure
-        del framework.tasks[task.task_id]
+        framework.remove_task(task)
         self.descriptions.add(task.framework_id, -task.info.size)
         self.owned.add(framework.owner, tasks=-1)
         framework.remember_used(task.task_id, self.settings.used_task_ids)

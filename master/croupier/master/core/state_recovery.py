@@ -188,7 +188,10 @@ def _recover_queue(state: State, framework: Framework) -> None:
                 f" {framework.framework_id!r} is queued in role {task.role!r}, which it lacks"
             )
     for task in sorted(queued, key=lambda each: each.queued.number if each.queued else 0):
-        state.enqueue(task)
+        unit = framework.unit_of(task)
+        # A group is queued with its first task.
+        if unit[0] is task:
+            state.enqueue(*unit)
 
 
 def _recovered_status(state: State, record: TaskRecord, agent: Agent | None) -> TaskStatus:

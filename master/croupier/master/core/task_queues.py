@@ -1,9 +1,12 @@
-"""The submitted tasks of a framework that have no agent yet, by role and shape."""
+"""The submitted tasks of a framework that have no agent yet, by role and shape.
+
+A group is one entry of its queue: it is placed as a whole.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -12,22 +15,26 @@ from croupier.master.core.tasks import Key, Task
 from croupier.model.attributes import enforces
 from croupier.model.demand import Placement
 from croupier.model.ids import TaskId
-from croupier.model.isolation import feature_names
+from croupier.model.isolation import NO_FEATURES, feature_names
+from croupier.model.resources import total_of
 from croupier.model.task import TaskInfo
 
 # Each visit of an agent checks the shapes of a framework one by one.
 MAX_QUEUES = 64
+# A task alone, or all tasks of a group.
+Unit = tuple[Task, ...]
 # The weight of the latest run in `run_s`.
 RUN_WEIGHT = 0.2
 
 
-def shape_of(info: TaskInfo, placement: Placement) -> Shape:
-    """Return the shape of a task: agents that cannot enforce what it needs are excluded."""
-    needs = info.needs()
+def shape_of(unit: Sequence[TaskInfo], placement: Placement) -> Shape:
+    """Return the shape of a task or a group: agents that cannot enforce its needs are excluded."""
+    needs = NO_FEATURES.union(*(info.needs() for info in unit))
     if needs:
         enforced = enforces(*feature_names(needs))
         placement = replace(placement, constraints=(*placement.constraints, enforced))
-    return Shape(info.resources, placement)
+    total = total_of(info.resources for info in unit) if len(unit) > 1 else unit[0].resources
+    return Shape(total, placement)
 
 
 class TaskQueues:
@@ -43,54 +50,61 @@ class TaskQueues:
         self.last = 0
         self.run_s: dict[Key, float] = {}
         self.lined: Counter[Key] = Counter()
-        self._queues: dict[Key, OrderedDict[TaskId, Task]] = {}
-        self._keys: dict[TaskId, Key] = {}
+        # By the first task of each entry.
+        self._queues: dict[Key, OrderedDict[TaskId, Unit]] = {}
+        # The queue of each task, and the first task of its entry.
+        self._places: dict[TaskId, tuple[Key, TaskId]] = {}
 
     def __len__(self) -> int:
         """Return how many tasks are queued."""
-        return len(self._keys)
+        return len(self._places)
 
     def __iter__(self) -> Iterator[Task]:
         """Yield all tasks, those of one role and shape in order."""
         for queue in self._queues.values():
-            yield from queue.values()
+            for unit in queue.values():
+                yield from unit
 
     def heads(self) -> Iterator[Task]:
         """Yield the first task of each queue. O(queues)."""
         for queue in self._queues.values():
-            yield next(iter(queue.values()))
+            yield next(iter(queue.values()))[0]
 
     def has_room(self, key: Key) -> bool:
         """Return whether a task of this role and shape can be added."""
         return key in self._queues or len(self._queues) < MAX_QUEUES
 
-    def add(self, task: Task, shape: Shape, *, at_begin: bool = False) -> Key:
-        """Add a task at the end of its queue, or at its front; return the queue. O(1)."""
-        assert task.queued is not None
-        key = task.role, shape
-        self.last = max(self.last, task.queued.number)
+    def add(self, unit: Unit, shape: Shape, *, at_begin: bool = False) -> Key:
+        """Add a task or a group at the end of its queue, or at its front; return the queue."""
+        first = unit[0]
+        assert first.queued is not None
+        key = first.role, shape
+        self.last = max(self.last, first.queued.number)
         queue = self._queues.setdefault(key, OrderedDict())
-        queue[task.task_id] = task
+        queue[first.task_id] = unit
         if at_begin:
-            queue.move_to_end(task.task_id, last=False)
-        self._keys[task.task_id] = key
+            queue.move_to_end(first.task_id, last=False)
+        for task in unit:
+            self._places[task.task_id] = key, first.task_id
         return key
 
-    def remove(self, task: Task) -> Key:
-        """Remove a task; return the queue that it was in. O(1)."""
-        key = self._keys.pop(task.task_id)
+    def remove(self, task: Task) -> tuple[Key, Unit]:
+        """Remove a task, with its group; return the queue that it was in, and all of them."""
+        key, first = self._places[task.task_id]
         queue = self._queues[key]
-        del queue[task.task_id]
+        unit = queue.pop(first)
+        for each in unit:
+            del self._places[each.task_id]
         if not queue:
             del self._queues[key]
-        return key
+        return key, unit
 
-    def first(self, key: Key, number: int) -> list[Task]:
-        """Return the first tasks of a queue; they stay in it."""
+    def first(self, key: Key, number: int) -> list[Unit]:
+        """Return the first entries of a queue; they stay in it."""
         return list(islice(self._queues[key].values(), number))
 
     def length(self, key: Key) -> int:
-        """Return how many tasks of this role and shape are queued."""
+        """Return how many entries of this role and shape are queued."""
         return len(self._queues.get(key, ()))
 
     def note_run(self, key: Key, seconds: float) -> None:

@@ -111,7 +111,7 @@ def _check_counts(wire: pb.Call) -> None:
     """Raise InvalidRequest if a call names too many things, before it is converted."""
     check_count(len(wire.accept.offer_ids), MAX_OFFERS_PER_CALL, "offers in one call")
     check_count(len(wire.accept.operations), MAX_TASKS_PER_ACCEPT, "operations in one ACCEPT")
-    tasks = sum(len(operation.launch.tasks) for operation in wire.accept.operations)
+    tasks = sum(len(tasks) for tasks, _ in _launches(wire.accept))
     check_count(tasks, MAX_TASKS_PER_ACCEPT, "tasks in one ACCEPT")
     check_count(len(wire.submit.tasks), MAX_TASKS_PER_SUBMIT, "tasks in one SUBMIT")
     check_count(len(wire.submit.constraints), MAX_CONSTRAINTS, "constraints")
@@ -167,9 +167,14 @@ async def _call(name: str, wire: pb.Call, seal: Seal) -> calls.Call:
 
 async def _accept(wire: pb.Call, seal: Seal) -> calls.Accept:
     for operation in wire.accept.operations:
-        if operation.WhichOneof("operation") != "launch":
-            raise InvalidRequest("unknown operation; this master knows LAUNCH")
-    tasks, malformed = await _parsed(_tasks(wire), seal)
+        if operation.WhichOneof("operation") not in ("launch", "launch_group"):
+            raise InvalidRequest("unknown operation; this master knows LAUNCH and LAUNCH_GROUP")
+    named = [
+        (task, _group_of(tasks) if is_group else "")
+        for tasks, is_group in _launches(wire.accept)
+        for task in tasks
+    ]
+    tasks, malformed = await _parsed(named, seal)
     offer_ids = tuple(map(OfferId, wire.accept.offer_ids))
     return calls.Accept(offer_ids, tasks, _refuse_s(wire.accept.filters), malformed)
 
@@ -180,25 +185,30 @@ async def _submit(wire: pb.Submit, seal: Seal) -> calls.Submit:
         check_constraints(map(constraint_from_wire, wire.constraints)),
         wire.max_per_agent if wire.HasField("max_per_agent") else None,
     )
-    tasks, malformed = await _parsed(wire.tasks, seal)
+    group_id = _group_of(wire.tasks) if wire.group else ""
+    tasks, malformed = await _parsed([(task, group_id) for task in wire.tasks], seal)
     return calls.Submit(tasks, role, placement, malformed)
 
 
 async def _parsed(
-    wire: Iterable[task_pb2.TaskInfo], seal: Seal
+    wire: Iterable[tuple[task_pb2.TaskInfo, str]], seal: Seal
 ) -> tuple[tuple[TaskInfo, ...], tuple[calls.MalformedTask, ...]]:
-    """Convert tasks in slices; a malformed one is refused without the others."""
+    """Convert tasks in slices, each with the group that it must name; empty: none.
+
+    A malformed one is refused without the others, except those of its group.
+    """
     tasks: list[TaskInfo] = []
     malformed: list[calls.MalformedTask] = []
     held = TimeSlice()
-    for place, task in enumerate(wire):
+    for place, (task, group_id) in enumerate(wire):
         if held.is_over:
             await held.give_way()
         try:
+            _check_group(task, group_id)
             tasks.append(_task(task, seal))
         except InvalidRequest as error:
-            task_id = TaskId(task.task_id[:MAX_ID_BYTES])
-            malformed.append(calls.MalformedTask(place, task_id, str(shortened(error))))
+            task_id, message = TaskId(task.task_id[:MAX_ID_BYTES]), str(shortened(error))
+            malformed.append(calls.MalformedTask(place, task_id, message, group_id[:MAX_ID_BYTES]))
     return tuple(tasks), tuple(malformed)
 
 
@@ -208,14 +218,33 @@ def _task(wire: task_pb2.TaskInfo, seal: Seal) -> TaskInfo:
     return seal(task, secrets_from_wire(wire)) if wire.command.secrets else task
 
 
-def _tasks(wire: pb.Call) -> Iterable[task_pb2.TaskInfo]:
-    for operation in wire.accept.operations:
-        yield from operation.launch.tasks
+def _launches(accept: pb.Accept) -> Iterator[tuple[Sequence[task_pb2.TaskInfo], bool]]:
+    """Yield the tasks of each operation, and whether they are one group."""
+    for operation in accept.operations:
+        is_group = operation.HasField("launch_group")
+        yield operation.launch_group.tasks if is_group else operation.launch.tasks, is_group
+
+
+def _group_of(tasks: Sequence[task_pb2.TaskInfo]) -> str:
+    """Return the id of the group of these tasks, which each of them must name."""
+    named = next((task.group.group_id for task in tasks if task.group.group_id), "")
+    if not named:
+        raise InvalidRequest("tasks that are one group must name it, in TaskInfo.group")
+    return named
+
+
+def _check_group(task: task_pb2.TaskInfo, group_id: str) -> None:
+    if group_id and task.group.group_id != group_id:
+        raise InvalidRequest(f"it does not name group {group_id[:80]!r}, as its call does")
+    if not group_id and task.HasField("group"):
+        raise InvalidRequest(
+            "it is of a group: launch it by LAUNCH_GROUP, or submit it with `group` set"
+        )
 
 
 def _named_tasks(wire: pb.Call) -> Iterable[str]:
     """Return the ids of the tasks of an ACCEPT, a SUBMIT or a WITHDRAW."""
-    yield from (task.task_id for task in _tasks(wire))
+    yield from (task.task_id for tasks, _ in _launches(wire.accept) for task in tasks)
     yield from (task.task_id for task in wire.submit.tasks)
     yield from wire.withdraw.task_ids
 

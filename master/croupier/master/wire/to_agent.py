@@ -11,6 +11,7 @@ from croupier.master.leadership.lineage import Lineage
 from croupier.model.agent_orders import (
     AcknowledgeUpdate,
     KillTask,
+    LaunchGroup,
     LaunchTask,
     RecallTask,
     ResendUpdates,
@@ -32,6 +33,12 @@ def response_to_wire(orders: Iterable[Encoded], epoch: int, lineage: Lineage) ->
         first_commit=lineage.first_commit,
     )
     return response.SerializeToString() + joined(orders)
+
+
+def group_to_wire(launches: Iterable[pb.Order]) -> pb.Order:
+    """Return the order to launch the tasks of these orders as a group."""
+    tasks = [each.launch for each in launches]
+    return pb.Order(launch_group=pb.LaunchTaskGroup(tasks=tasks))
 
 
 def order_to_wire(
@@ -56,6 +63,8 @@ def order_to_wire(
                 lined_up=lined_up,
             )
             return pb.Order(launch=launch)
+        case LaunchGroup(orders):
+            return group_to_wire(order_to_wire(order) for order in orders)
         case RecallTask(framework_id, task_id):
             return pb.Order(recall=pb.RecallTask(framework_id=framework_id, task_id=task_id))
         case AcknowledgeUpdate(framework_id, task_id, sequence):

@@ -55,6 +55,7 @@ class Scripted(Runner):
         role: str | None = None,
         constraints: Iterable[Constraint] | None = None,
         max_per_agent: int | None = None,
+        group: str | None = None,
     ) -> list[TaskVerdict]:
         listed = [task.task_id for task in tasks]
         active = {row.name for row in self._state.tasks() if row.state is NodeState.ACTIVE}

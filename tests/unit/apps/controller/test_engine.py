@@ -64,6 +64,7 @@ class Scripted(Engine):
         role: str | None = None,
         constraints: Iterable[Constraint] | None = None,
         max_per_agent: int | None = None,
+        group: str | None = None,
     ) -> list[TaskVerdict]:
         ids = [task.task_id for task in tasks]
         self._called("submit", *ids)

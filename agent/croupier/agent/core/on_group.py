@@ -1,0 +1,117 @@
+"""Groups of tasks: all are started, or none; then each end may end the others.
+
+Rules:
+- The tasks of a group are added in one step. Their records are followed by one of the group: a
+  group without it was written in part, and none of its tasks was started.
+- The rules of `model.task_group` are applied in the step of each end, so the end is never durable
+  without the kills that follow from it, or recovery applies them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from croupier.agent.core import effects as fx
+from croupier.agent.core.events import GroupLaunch, Now
+from croupier.agent.core.on_task import (
+    kill_task,
+    note_framework_epoch,
+    refuse_for_health,
+    reject,
+    rejection_of,
+)
+from croupier.agent.core.records import ForgetGroup, GroupRecord
+from croupier.agent.core.state import AgentState
+from croupier.agent.core.status_updates import Cause, start_task
+from croupier.agent.core.tasks import GroupKey, KillOrder, LocalTask
+from croupier.model.agent_orders import LaunchTask
+from croupier.model.resources import sum_of
+from croupier.model.secrets import NO_SECRETS
+from croupier.model.task import Reason, TaskState
+from croupier.model.task_group import ends_rest
+
+
+def on_launch_group(state: AgentState, event: GroupLaunch, now: Now) -> Iterator[fx.Effect]:
+    """Start all tasks of a group, or reject all; no effect if the order was sent twice."""
+    orders = event.order.tasks
+    keys = [(order.framework_id, order.task.task_id) for order in orders]
+    known = [key for key in keys if key in state.tasks or key in state.voided]
+    if len(known) == len(keys):
+        return
+    if not state.health.is_healthy:
+        for key in keys:
+            yield from refuse_for_health(state, key)
+        return
+    rejections = [_rejection(state, event, order) for order in orders]
+    if known and not any(rejections):
+        message = f"the agent knows task {known[0][1]} of its group already"
+        rejections[0] = Cause(reason=Reason.TASK_INVALID, message=message)
+    first = next((place for place, cause in enumerate(rejections) if cause is not None), None)
+    if first is not None:
+        cause = rejections[first]
+        assert cause is not None
+        message = f"its group is not started: task {keys[first][1]}: {cause.message}"
+        rest = Cause(reason=cause.reason, message=message)
+        for key, order, rejection in zip(keys, orders, rejections, strict=True):
+            if key not in known:
+                yield from reject(state, order, rejection or rest, now)
+        return
+    group_id = orders[0].task.group_id
+    yield from note_framework_epoch(state, orders[0].framework_id, orders[0].framework_epoch)
+    for order in orders:
+        secrets = event.secrets.get(order.task.task_id, NO_SECRETS)
+        yield from start_task(state, order, now, secrets)
+    yield fx.Checkpoint(GroupRecord(orders[0].framework_id, group_id))
+
+
+def _rejection(state: AgentState, event: GroupLaunch, order: LaunchTask) -> Cause | None:
+    orders, secrets = event.order.tasks, event.secrets.get(order.task.task_id, NO_SECRETS)
+    cause = rejection_of(state, order, event.has_sandbox, secrets)
+    if cause is not None:
+        return cause
+    total = sum_of(each.task.resources for each in orders)
+    group = (order.framework_id, order.task.group_id)
+    if not total <= state.free:
+        free = state.free or "nothing"
+        message = f"its group takes {total}, but the agent has {free} free"
+        return Cause(reason=Reason.INVALID_OFFERS, message=message)
+    if group in state.groups:
+        message = f"the agent still has tasks of an earlier group {group[1]}"
+        return Cause(reason=Reason.TASK_INVALID, message=message)
+    if order.task.group is None or order.task.group_id != orders[0].task.group_id:
+        message = f"it is not of group {orders[0].task.group_id}"
+        return Cause(reason=Reason.TASK_INVALID, message=message)
+    return None
+
+
+def apply_rules(state: AgentState, now: Now) -> Iterator[fx.Effect]:
+    """End what must not outlive the tasks of groups that have ended in this step."""
+    while state.ended_in_groups:
+        task = state.tasks.get(state.ended_in_groups.pop(0))
+        if task is not None:
+            yield from _end_rest(state, task, now)
+
+
+def apply_all_rules(state: AgentState, now: Now) -> Iterator[fx.Effect]:
+    """Apply the rules to all ends that an earlier life recorded; it may not have recorded kills."""
+    for task in [each for each in state.tasks.values() if each.group and not each.is_live]:
+        yield from _end_rest(state, task, now)
+
+
+def _end_rest(state: AgentState, ended: LocalTask, now: Now) -> Iterator[fx.Effect]:
+    assert ended.group is not None
+    live = [state.tasks[key] for key in state.groups[ended.group] if state.tasks[key].is_live]
+    has_finished = ended.state is TaskState.FINISHED
+    if not live or not ends_rest(ended.info.part, has_finished, [each.info.part for each in live]):
+        return
+    name = ended.info.task_id
+    message = f"{ended.info.part} {name} of its group has ended as {ended.state.name}"
+    for task in live:
+        order = KillOrder(Reason.GROUP_ENDED, task.info.grace_ms, message)
+        yield from kill_task(state, task, order, now)
+
+
+def forget_group(group: GroupKey) -> Iterator[fx.Effect]:
+    """Forget a group of which the agent has forgotten all tasks."""
+    yield fx.Checkpoint(ForgetGroup(*group), lazy=True)
+    yield fx.ForgetGroup(group)

@@ -1,0 +1,87 @@
+"""The directories that tasks of a group share: WORK_DIR/groups/FRAMEWORK/GROUP/NAME.
+
+Rule: the tasks may run as different users, so each user may use the directory who knows its NAME,
+which is random. Only the agent can list the directories above it. As with sandboxes, the agent
+trusts no path: it opens each directory by descriptor, follows no link, and moves what is to be
+removed away first.
+
+Functions raise OSError if the system refuses what they need.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import struct
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from croupier.agent.core.tasks import GroupKey
+from croupier.agent.directories import directory
+from croupier.agent.sandbox import Sandboxes
+from croupier.model.ids import FrameworkId
+
+_ACL: Final = "system.posix_acl_default"
+# Version 2, and an entry for owner, group and others (tag, permissions, no id) each.
+_FOR_ALL: Final = struct.pack(
+    "<I" + "HHI" * 3, 2, 1, 7, 0xFFFFFFFF, 4, 7, 0xFFFFFFFF, 0x20, 7, 0xFFFFFFFF
+)
+
+
+class GroupDirectories:
+    """The directories of groups under one directory; the janitor of `sandboxes` removes them."""
+
+    def __init__(self, root: Path, sandboxes: Sandboxes) -> None:
+        """Keep them in `root`, which exists."""
+        self._root, self._sandboxes = root, sandboxes
+
+    def make(self, group: GroupKey) -> str:
+        """Return the path of a group's directory, which is made for the first of its tasks."""
+        framework_id, group_id = group
+        with (
+            directory(self._root) as root,
+            _made(framework_id, root) as framework,
+            _made(group_id, framework) as above,
+        ):
+            names = os.listdir(above)  # noqa: PTH208 - by descriptor
+            if names:
+                return f"{self._root}/{framework_id}/{group_id}/{names[0]}"
+            name = secrets.token_hex(16)
+            os.mkdir(name, 0o700, dir_fd=above)
+            with directory(name, above, to_list=True) as made:
+                os.fchmod(made, 0o777)
+                # Tasks have a umask; where there are no access control lists, it holds.
+                with suppress(OSError):
+                    os.setxattr(made, _ACL, _FOR_ALL)
+        return f"{self._root}/{framework_id}/{group_id}/{name}"
+
+    def remove(self, group: GroupKey) -> None:
+        """Move the directory of a group away, if there is one, for the janitor."""
+        framework_id, group_id = group
+        with suppress(FileNotFoundError), directory(self._root) as root:
+            with directory(framework_id, root) as framework:
+                self._sandboxes.discard(group_id, framework)
+            with suppress(OSError):
+                # Fails if the framework has other groups.
+                os.rmdir(framework_id, dir_fd=root)
+
+    def keep(self, groups: Collection[GroupKey]) -> None:
+        """Remove the directories of all other groups, which an earlier agent has left."""
+        with directory(self._root, to_list=True) as root:
+            for framework_id in os.listdir(root):  # noqa: PTH208 - by descriptor
+                with suppress(OSError), directory(framework_id, root, to_list=True) as framework:
+                    for group_id in os.listdir(framework):  # noqa: PTH208 - by descriptor
+                        group = FrameworkId(framework_id), group_id
+                        if group not in groups:
+                            self.remove(group)
+
+
+@contextmanager
+def _made(name: str, at: int) -> Iterator[int]:
+    """Make a directory if it is missing, and open it for the context."""
+    with suppress(FileExistsError):
+        os.mkdir(name, 0o711, dir_fd=at)
+    with directory(name, at, to_list=True) as fd:
+        yield fd
