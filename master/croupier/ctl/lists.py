@@ -80,12 +80,7 @@ async def first_page(master: Master, kind: str, size: int, **fields: Any) -> lis
 
 
 async def find_framework(master: Master, named: str) -> View:
-    """Return the framework of this id, of the short form or end of an id, or of this name.
-
-    Raises:
-        NotFound: if there is none.
-        Conflict: if several have that name.
-    """
+    """Return the framework of an id, its short form or end, or name. Raises NotFound, Conflict."""
     known = await all_of(master, "frameworks", text=named[:MAX_TEXT])
     found = _named(known, named, lambda each: (each["framework_id"], each["name"]))
     if not found:
@@ -101,10 +96,7 @@ async def id_of(master: Master, kind: Literal["framework", "agent"], named: str)
     """Return the id of the object of this id or name; empty if that is empty.
 
     A well-formed id that the master does not list is returned in full: the object may have been
-    removed.
-
-    Raises:
-        CroupierError: as for `find_framework` and `find_agent`.
+    removed. Raises CroupierError as for `find_framework` and `find_agent`.
     """
     if not named:
         return ""
@@ -121,12 +113,7 @@ async def id_of(master: Master, kind: Literal["framework", "agent"], named: str)
 
 
 async def find_agent(master: Master, named: str) -> View:
-    """Return the agent of this id, of the short form or end of an id, or of this hostname.
-
-    Raises:
-        NotFound: if there is none.
-        Conflict: if several have that hostname.
-    """
+    """Return the agent of an id, its short form or end, or hostname. Raises NotFound, Conflict."""
     known = [each async for each in objects(master, "agents", text=named[:MAX_TEXT])]
     found = _named(known, named, lambda each: (each.agent.agent_id, each.agent.hostname))
     if not found:

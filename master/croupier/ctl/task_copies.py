@@ -305,12 +305,7 @@ class DirectoryCopy:
 
 
 async def _write_file(reader: Reader, parent: int, name: str, mode: int) -> None:
-    """Write a file into the open directory `parent`, as it was when it was opened.
-
-    Raises:
-        CroupierError: if it cannot be read.
-        OSError: if it cannot be written.
-    """
+    """Write a file into the open directory `parent`; raises CroupierError or OSError."""
     # A name of the sandbox may have any length.
     partial = f".croupier-{secrets.token_hex(8)}.part"
     fd = os.open(partial, _NEW, mode, dir_fd=parent)

@@ -31,10 +31,8 @@ def make_allocator(
     """Return a fresh allocator of one of `policies.NAMES`.
 
     `order` is the one of agents: `arrival`, `random`, `pack` or `spread`. Agents with the resource
-    `scarce` are withheld from frameworks that do not demand it.
-
-    Raises:
-        InvalidRequest: if there is no such policy.
+    `scarce` are withheld from frameworks that do not demand it. Raises InvalidRequest if there is
+    no such policy.
     """
     rules = Rules(order=order, seed=seed, scarce=frozenset({scarce}), remembers_misfits=True)
     return Allocator(policies.make(policy, seed), rules)

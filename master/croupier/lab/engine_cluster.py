@@ -47,10 +47,8 @@ class EngineCluster:
     ) -> None:
         """Begin without tasks; every task is charged in `forest` too.
 
-        Unless frameworks declare demand (`declares`), they are offered whole remainders.
-
-        Raises:
-            InvalidRequest: if the engine cannot hold its weights or amounts.
+        Unless frameworks declare demand (`declares`), they are offered whole remainders. Raises
+        InvalidRequest if the engine cannot hold its weights or amounts.
         """
         self.forest = forest
         self.terms = terms = Terms(forest, machines)

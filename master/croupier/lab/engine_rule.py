@@ -108,10 +108,7 @@ class EngineRule:
         """Take over the forest as it is.
 
         With `trusts_declared`, launches are not reported to the tree, so that directions follow the
-        declared demand.
-
-        Raises:
-            InvalidRequest: if the engine cannot hold its weights or amounts.
+        declared demand. Raises InvalidRequest if the engine cannot hold its weights or amounts.
         """
         self._forest = forest
         self._trusts_declared = trusts_declared

@@ -63,24 +63,14 @@ class Master:
         request: RequestT,
         timeout_s: float = ANSWER_S,
     ) -> ResponseT:
-        """Return the master's answer.
-
-        Raises:
-            Unavailable: if it cannot be reached or does not answer in time.
-            CroupierError: if it refuses.
-        """
+        """Return the master's answer; raises Unavailable without, CroupierError if it refuses."""
         try:
             return await _call(question, request, self, timeout_s)
         except NoSuchCall:
             raise self._older() from None
 
     async def answers(self, call: Answering[ResponseT]) -> AsyncGenerator[ResponseT, None]:
-        """Yield the master's answers to an open call until it ends the stream.
-
-        Raises:
-            Unavailable: if it cannot be reached, or the connection breaks.
-            CroupierError: if it refuses.
-        """
+        """Yield the answers to an open call until it ends; raises Unavailable or CroupierError."""
         try:
             async for answer in answers_of(call, self.address, self.security):
                 yield answer
@@ -173,12 +163,7 @@ def missing_credential(target: Target) -> MissingCredential:
 
 
 async def answers(master: Master, kind: str, **fields: Any) -> AsyncGenerator[Any, None]:
-    """Yield every answer to a request for a list, such as `agents`.
-
-    Raises:
-        Unavailable: if the master cannot be reached, or repeats a page.
-        CroupierError: if the master refuses.
-    """
+    """Yield every answer to a request for a list, such as `agents`; raises CroupierError."""
     method, is_token = f"List{kind.capitalize()}", kind == "tokens"
     question = getattr(master.access if is_token else master.service, method)
     request: Any = getattr(access_pb2 if is_token else pb, f"{method}Request")(**fields)

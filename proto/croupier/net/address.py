@@ -25,11 +25,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str, default_port: int | None = None) -> Address:
-        """Read `HOST:PORT` or `[IPV6]:PORT`; the port may be left out if there is a default.
-
-        Raises:
-            InvalidRequest: if `text` has another form.
-        """
+        """Read `HOST:PORT` or `[IPV6]:PORT`, the port maybe by default; raises InvalidRequest."""
         text = text.strip()
         if text.startswith("["):
             host, bracket, port = text[1:].partition("]")
@@ -64,10 +60,7 @@ def check_http_address(text: str) -> str:
     """Return `text` if it can be the address of an agent's HTTP server, or is empty.
 
     Masters and browsers connect to it, so it names a host and a port, and no address that stands
-    for another machine at each place.
-
-    Raises:
-        InvalidRequest: if it cannot.
+    for another machine at each place. Raises InvalidRequest for others.
     """
     host = Address.parse(re.sub("^https?://", "", text)).host if text else ""
     if host and not _HOST.fullmatch(host):

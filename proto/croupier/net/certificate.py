@@ -110,11 +110,9 @@ def agent_context(security: ClientSecurity, agent_id: AgentId) -> ssl.SSLContext
 
     The certificate must be that of the agent whose output is read: its SAN URI is
     `croupier://CLUSTER/agent/ID`. No other certificate of the same authority passes for the
-    agent's, and the agent may listen on any address. If the authorities name no cluster, the
-    host's name is verified instead.
-
-    Raises:
-        InvalidRequest: if there are no authorities, or their file cannot be used.
+    agent's, and the agent may listen on any address. If the authorities name no cluster, the host's
+    name is verified instead. Raises InvalidRequest if there are no authorities, or their file
+    cannot be used.
     """
     if security.ca is None:
         raise InvalidRequest("the agent serves its output over TLS; give --tls-ca")

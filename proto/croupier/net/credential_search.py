@@ -106,11 +106,7 @@ def find_credentials(
     masters: tuple[Address, ...],
     environment: Mapping[str, str] = os.environ,
 ) -> FoundCredentials:
-    """Return the credentials for these masters, at least one; empty ones if none are found.
-
-    Raises:
-        InvalidRequest: if a file that was found cannot be used, or a source has two tokens.
-    """
+    """Return credentials for these masters, maybe none; raises InvalidRequest if unusable."""
     path = _file_of(masters, environment)
     settings: dict[str, str] = {}
     sources: dict[str, str] = {}

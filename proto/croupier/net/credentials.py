@@ -149,11 +149,7 @@ def read_pem(path: Path) -> bytes:
 
 
 def read_file(path: Path, *, is_private: bool = False) -> bytes:
-    """Return the contents of a small file.
-
-    Raises:
-        InvalidRequest: if it cannot be read, is too large, or should be private and is not.
-    """
+    """Return the contents of a small file; raises InvalidRequest if unreadable, large or public."""
     try:
         # A pipe must not block.
         fd = os.open(path.expanduser(), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -228,12 +224,7 @@ def read_token_file(path: Path) -> BearerToken:
 
 
 def create_token_file(path: Path, token: BearerToken, rest: str = "") -> None:
-    """Write a new file of mode 0600 with the token, and then `rest`; on disk when this returns.
-
-    Raises:
-        FileExistsError: if the file exists.
-        OSError: if it cannot be written.
-    """
+    """Write a new file, 0600, synced: the token, then `rest`; raises OSError also if it exists."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "wb") as file:
         file.write(f"{token.text}\n{rest}".encode())

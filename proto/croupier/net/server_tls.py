@@ -123,10 +123,8 @@ def server_credentials(
 def check_master(tls: ServerTls, name: str = "") -> None:
     """Check that clients will accept the certificate as that of a master.
 
-    They verify `name`; if that is empty, the name that follows from the trust domain.
-
-    Raises:
-        InvalidRequest: if they will not, or the master could not tell its clients' identities.
+    They verify `name`; if that is empty, the name that follows from the trust domain. Raises
+    InvalidRequest if they will not, or the master could not tell its clients' identities.
     """
     certificate, file = tls.certificate, tls.files.cert
     domain = certificate.trust_domain

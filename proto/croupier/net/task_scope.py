@@ -42,13 +42,7 @@ async def end(*tasks: asyncio.Task[Any]) -> None:
 
 
 def reraise_own_cancellation() -> None:
-    """Raise CancelledError if the current task itself was cancelled.
-
-    Call this where a gRPC call has ended by an exception.
-
-    Raises:
-        asyncio.CancelledError: if the current task itself was cancelled.
-    """
+    """Raise CancelledError if this task was cancelled; for where a gRPC call has failed."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError

@@ -135,10 +135,8 @@ def make_channel(
     """Return a channel to one master; the caller closes it.
 
     The files of `security` are read now. Its default is plain text without a token. `connect_s`
-    bounds a connection attempt, from its first packet to the peer's SETTINGS.
-
-    Raises:
-        Unavailable: if a file of `security` cannot be used now.
+    bounds a connection attempt, from its first packet to the peer's SETTINGS. Raises Unavailable if
+    a file of `security` cannot be used now.
     """
     options = [*_CHANNEL, ("grpc.min_reconnect_backoff_ms", round(connect_s * 1000))]
     if security is None:

@@ -29,11 +29,7 @@ _DOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL}){{0,7}}")
 
 
 def check_trust_domain(text: str) -> str:
-    """Return `text` if it can be a trust domain: lower-case letters, digits, hyphens and dots.
-
-    Raises:
-        InvalidRequest: if it cannot.
-    """
+    """Return `text` if it is a trust domain: a-z, 0-9, `-` and `.`; raises InvalidRequest."""
     if len(text) > 200 or not _DOMAIN.fullmatch(text):
         raise InvalidRequest(
             f"{text[:80]!r} is not the name of a cluster: lower-case letters, digits and '-'"

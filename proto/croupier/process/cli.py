@@ -42,9 +42,7 @@ def check_variables(environment: Mapping[str, str]) -> None:
     """Refuse unknown variables; in a task none, since agents and users set more of them there.
 
     Variables of other programs are no error: programs of one machine may share an environment.
-
-    Raises:
-        InvalidRequest: if there is one, with the nearest known name.
+    Raises InvalidRequest if there is one, with the nearest known name.
     """
     if "CROUPIER_TASK_ID" in environment:
         return

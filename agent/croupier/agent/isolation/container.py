@@ -187,12 +187,7 @@ class Container(Isolator):
 
 
 def build_container(setting: Setting) -> Container:
-    """Return the isolator. Blocks while it starts a container for trial.
-
-    Raises:
-        Unavailable: if a tool is missing or does not work here.
-        InvalidRequest: if a directory for images holds the work dir.
-    """
+    """Return the isolator, after a trial container; raises Unavailable or InvalidRequest."""
     flags, work_dir = setting.flags, setting.work_dir
     for root in flags.image_roots:
         if work_dir.is_relative_to(root.resolve()) or work_dir.is_relative_to(root):

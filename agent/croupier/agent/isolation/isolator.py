@@ -161,10 +161,8 @@ class Isolator:
     def join(self, launch: Launch) -> Launch:
         """Return the launch of a command beside a live run, isolated as the run is.
 
-        It uses what `prepare` has made and makes nothing, so there is nothing to forget.
-
-        Raises:
-            Unavailable: if no command can be started beside such a run here, with the reason.
+        It uses what `prepare` has made and makes nothing, so there is nothing to forget. Raises
+        Unavailable if no command can be started beside such a run here, with the reason.
         """
         return launch
 

@@ -132,12 +132,7 @@ class Namespaces(Isolator):
 
 
 def build_namespaces(setting: Setting) -> Namespaces:
-    """Return the isolator. Blocks while it runs trivial programs in boxes for trial.
-
-    Raises:
-        Unavailable: if the tool is missing or does not work here.
-        InvalidRequest: if a visible path is inside the work dir.
-    """
+    """Return the isolator, after trials in boxes; raises Unavailable or InvalidRequest."""
     flags, work_dir = setting.flags, setting.work_dir
     for path in flags.visible_paths:
         if path.resolve().is_relative_to(work_dir.resolve()):

@@ -122,10 +122,8 @@ class ProcessIsolator(Isolator):
         """Use `defaults` for tasks that name no limits, and write the filter to `directory`.
 
         With `has_own_uids`, a task without a user has a uid that no other live task has. With
-        `are_ports_refused`, only dealt TCP ports can be bound.
-
-        Raises:
-            InvalidRequest: if ports are to be refused, and the kernel cannot do that.
+        `are_ports_refused`, only dealt TCP ports can be bound. Raises InvalidRequest if ports are
+        to be refused, and the kernel cannot do that.
         """
         self._landlock = landlock_version()
         if are_ports_refused and self._landlock < _BIND_TCP_SINCE:

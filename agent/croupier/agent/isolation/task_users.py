@@ -173,12 +173,7 @@ class TaskUsers:
 def prepare_users(
     flags: TaskUserFlags, work_dir: WorkDir, sandboxes: Sandboxes, base: Path | None = None
 ) -> TaskUsers:
-    """Return the users of an agent's tasks. Takes some milliseconds.
-
-    Raises:
-        InvalidRequest: if the machine, or the agent's account, does not allow what flags ask for.
-        Unavailable: if the claims on uids cannot be kept.
-    """
+    """Return the users of an agent's tasks, in some ms; raises InvalidRequest or Unavailable."""
     uids = flags.task_uids
     if not flags.gives_own:
         rule = AccountRule(_default_account(flags.task_user), flags.task_users)
@@ -196,11 +191,7 @@ def prepare_users(
 
 
 def release_own_uids(work_dir: WorkDir) -> None:
-    """Release the uids of all tasks of a work dir; their processes have ended.
-
-    Raises:
-        Unavailable: if the claims cannot be read.
-    """
+    """Release the uids of a work dir's ended tasks; raises Unavailable if claims are unreadable."""
     if os.geteuid() == 0 and uid_claims.BASE.is_dir():
         claims = UidClaims(DEFAULT_UIDS, work_dir.runs)
         TaskUsers(Sandboxes(work_dir.sandboxes), AccountRule(), DEFAULT_UIDS, claims).recover(())

@@ -49,11 +49,7 @@ class UidClaims:
     """The claims of one agent."""
 
     def __init__(self, uids: UidRange, runs: Path, base: Path | None = None) -> None:
-        """Claim for runs with files in `runs`; in BASE if `base` is not given.
-
-        Raises:
-            Unavailable: if the directory of the claims cannot be used.
-        """
+        """Claim for runs with files in `runs`, in BASE by default; raises Unavailable."""
         self._uids, self._runs, self._base = uids, runs, base or BASE
         self._position = -1
         self._prepare()

@@ -188,12 +188,7 @@ def this_machine(work_dir: Path) -> MachineSize:
 
 
 def port_to_use(flag: str, port: int) -> int:
-    """Return `port`, or any free one if it is 0.
-
-    Raises:
-        InvalidRequest: if it is not a port.
-        Unavailable: if it is taken; the message names `flag`.
-    """
+    """Return `port`, or a free one for 0; raises InvalidRequest, or Unavailable with `flag`."""
     if not 0 <= port <= 65535:
         raise InvalidRequest(f"{flag}: {port} is not a port (0-65535)")
     with socket.socket() as probe:

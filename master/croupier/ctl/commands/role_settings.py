@@ -165,11 +165,7 @@ def _show_role(target: Target, role: str, table: Table, *, as_json: bool) -> Non
 
 
 def weight_change(role: str, weight: str, resources: Sequence[str]) -> pb.RoleChange:
-    """Return the change of `weights set`; `resources` have the form `cpus=2`.
-
-    Raises:
-        InvalidRequest: if an argument is malformed.
-    """
+    """Return the change of `weights set`, such as `cpus=2`; raises InvalidRequest if malformed."""
     by_resource: dict[str, int] = {}
     for text in resources:
         name, equals, value = text.partition("=")
@@ -243,11 +239,7 @@ def _differences(before: View, after: View) -> Iterator[str]:
 def role_change(
     role: str, settings: RoleSettings | None, parts: Sequence[pb.RoleChange.Part.ValueType]
 ) -> pb.RoleChange:
-    """Return the change of these parts of a role's settings; without settings, their removal.
-
-    Raises:
-        InvalidRequest: if the role or a setting is malformed.
-    """
+    """Return a role's change, without settings its removal; raises InvalidRequest if malformed."""
     check_role(role)
     if settings is None:
         return pb.RoleChange(role=role, parts=parts)

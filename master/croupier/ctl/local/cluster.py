@@ -79,10 +79,8 @@ class Cluster:
     async def bring_up(self) -> None:
         """Start all daemons and wait until all agents are registered.
 
-        If agents register no more, the cluster is used with those that have.
-
-        Raises:
-            Unavailable: if a daemon ends, no agent registers, or `wait_s` passes.
+        If agents register no more, the cluster is used with those that have. Raises Unavailable if
+        a daemon ends, no agent registers, or `wait_s` passes.
         """
         begun = asyncio.get_running_loop().time()
         self._launch_first()
@@ -165,12 +163,7 @@ class Cluster:
         return self._children.start(daemon, log, environment, stdin)
 
     async def _until(self, condition: Callable[[], Awaitable[bool]]) -> None:
-        """Wait for a condition.
-
-        Raises:
-            TimeoutError: if there is no progress for `PATIENCE_S`.
-            Unavailable: if a daemon ends.
-        """
+        """Wait for a condition; raises TimeoutError or, if a daemon ends, Unavailable."""
         loop = asyncio.get_running_loop()
         self._waiting_since = loop.time()
         while not await condition():

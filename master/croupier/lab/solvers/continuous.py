@@ -59,10 +59,8 @@ def single(capacity: Amounts, users: Sequence[User], resource: int) -> list[Frac
 def fill(capacity: Amounts, users: Sequence[User], prices: Sequence[Fraction]) -> list[Fraction]:
     """Raise the tasks of all users at the rate 1 / price until no user can continue.
 
-    A user whose tasks cost nothing stays behind all others, and is served first.
-
-    Raises:
-        Undefined: if two users' tasks cost nothing, or nothing bounds a user's tasks.
+    A user whose tasks cost nothing stays behind all others, and is served first. Raises Undefined
+    if two users' tasks cost nothing, or nothing bounds a user's tasks.
     """
     tasks = [Fraction(0)] * len(users)
     free = list(capacity)

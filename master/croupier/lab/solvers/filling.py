@@ -135,10 +135,8 @@ class Filling:
     def fill(self, rule: Rule, on_start: Callable[[Pool], None] | None = None) -> None:
         """Start tasks of the clients that the rule picks, first fit, until no client's task fits.
 
-        `on_start` is called after each start.
-
-        Raises:
-            Undefined: if more than 50,000 tasks would be started.
+        `on_start` is called after each start. Raises Undefined if more than 50,000 tasks would be
+        started.
         """
         while (client := rule.pick(self.forest, self.can_start)) is not None:
             self.start(client, self._room(client))
@@ -149,10 +147,7 @@ class Filling:
         """Fill machine by machine, as in Theorem 7 of the DRF paper.
 
         A machine is left when the largest task in each resource no longer fits; the rule picks
-        among all clients, whether their tasks fit or not.
-
-        Raises:
-            Undefined: as of `fill`.
+        among all clients, whether their tasks fit or not. Raises Undefined as of `fill`.
         """
         demands = [client.demand for client in self.forest.root.clients() if client.demand]
         largest = tuple(map(max, zip(*demands, strict=True)))

@@ -50,10 +50,8 @@ _MAX_NEARLY_BOUND = 12
 def ceei(capacity: Amounts, users: Sequence[User]) -> list[Fraction]:
     """Return the tasks of each user, to 1e-15, and exact where they are short fractions.
 
-    A finite backlog is one more constraint. Weights must not differ by resource.
-
-    Raises:
-        Undefined: if nothing bounds a user's tasks, or weights differ by resource.
+    A finite backlog is one more constraint. Weights must not differ by resource. Raises Undefined
+    if nothing bounds a user's tasks, or weights differ by resource.
     """
     if any(len(set(user.weights)) > 1 for user in users):
         raise Undefined("a market gives each user one budget, not one per resource")

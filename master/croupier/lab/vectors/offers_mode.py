@@ -126,10 +126,7 @@ def _initial_tasks(vector: Vector, forest: Forest, accepting: str) -> dict[str, 
     """Return the tasks that run at first, by client.
 
     They are `initial`, or tasks of the accepting client that use the part of `capacity` that no
-    machine has.
-
-    Raises:
-        Unreadable: if that part is not a whole number of tasks.
+    machine has. Raises Unreadable if that part is not a whole number of tasks.
     """
     if vector.initial:
         return dict(vector.initial)

@@ -145,12 +145,7 @@ class TaskOutcome:
 
 
 def continuous_tasks(vector: Vector, policy: str) -> dict[str, Fraction]:
-    """Return the tasks of each client under `policy` if tasks are divisible.
-
-    Raises:
-        Unreadable: if the policy is not known for divisible tasks.
-        Undefined: if the policy is undefined for the vector.
-    """
+    """Return the divisible tasks of each client under `policy`; raises Unreadable or Undefined."""
     if vector.pools():
         raise Unreadable("divisible tasks are shared among clients, not in a tree of pools")
     users = users_of(vector)
@@ -190,10 +185,8 @@ def _true_demand(vector: Vector, client: str) -> Amounts:
     """Return the true demand of a client that lies, from the vector that tells the truth.
 
     That vector has the same name without `-lie`, with `-truth` or nothing instead; or else it is
-    the only one of the file that differs in this client's demand alone.
-
-    Raises:
-        Unreadable: if there is no such vector.
+    the only one of the file that differs in this client's demand alone. Raises Unreadable if there
+    is no such vector.
     """
     alike = [other for other in vector.others if _differs_only_in(vector, other, client)]
     stem = vector.name.removesuffix("-lie")

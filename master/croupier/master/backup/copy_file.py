@@ -193,12 +193,7 @@ def _last_line(count: int, digest: str) -> bytes:
 
 
 def read_copy(path: Path) -> Copy:
-    """Read a copy and check all of it.
-
-    Raises:
-        InvalidRequest: if it is damaged, of a newer release, or no copy of a store.
-        Unavailable: if it cannot be read.
-    """
+    """Read and check a copy; raises InvalidRequest if unusable, Unavailable if unreadable."""
     try:
         with path.open("rb") as file:
             head = _read_head(file, path)

@@ -37,12 +37,7 @@ LEASE_S = 10.0
 
 
 async def _snapshot(client: EtcdClient, keys: op.Keys) -> Snapshot:
-    """Read all records of a store at one revision.
-
-    Raises:
-        InvalidRequest: if there is no store, or it is damaged or of another release.
-        Unavailable: if etcd does not answer.
-    """
+    """Read all records at one revision; raises InvalidRequest, or Unavailable without etcd."""
     while True:
         try:
             revision, parts, commits = await _read_head(client, keys)
@@ -176,12 +171,7 @@ async def _check_free(client: EtcdClient, keys: op.Keys, *, replaces: bool) -> N
 
 
 async def _write(client: EtcdClient, keys: op.Keys, token: int, content: Restored) -> None:
-    """Replace the store while this process leads with `token`.
-
-    Raises:
-        Conflict: if another master came to lead meanwhile.
-        Unavailable: if etcd does not take it.
-    """
+    """Replace the store while this process leads with `token`; raises Conflict or Unavailable."""
     clear = [
         op.put(keys.schema, RESTORING),
         op.delete(keys.records, op.end_of(keys.records)),

@@ -39,10 +39,8 @@ def restored(
     """Return the store that `copy` becomes.
 
     `witnesses` know the store that it replaces. `accepts_old`: the operator gives up what was
-    committed after the copy, in a new generation with these random `names`.
-
-    Raises:
-        InvalidRequest: if the copy is of another cluster, or is older than a witness.
+    committed after the copy, in a new generation with these random `names`. Raises InvalidRequest
+    if the copy is of another cluster, or is older than a witness.
     """
     head, master = copy.head, copy.master
     lineage = Lineage(master, lambda: head.commit)

@@ -91,12 +91,7 @@ def _checked(row: StoredRow, path: Path) -> Row:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Lock the database at `path`, so that no master opens it.
-
-    Raises:
-        Conflict: if a master uses it.
-        Unavailable: if it cannot be locked.
-    """
+    """Lock the database at `path`, so that no master opens it; raises Conflict or Unavailable."""
     if not path.parent.is_dir():
         raise Unavailable(f"cannot restore to {path}: there is no directory {path.parent}")
     lock = StoreLock(path)
@@ -142,10 +137,8 @@ def write_sqlite(path: Path, content: Restored, cluster: str) -> None:
     """Write the restored store at `path`; a database there is kept beside it.
 
     The caller holds the lock. The new database replaces the old one as a whole: after a crash, the
-    path has one of both, or none and a master refuses to start.
-
-    Raises:
-        Unavailable: if it cannot be written.
+    path has one of both, or none and a master refuses to start. Raises Unavailable if it cannot be
+    written.
     """
     scratch = _beside(path, _SCRATCH)
     try:

@@ -95,12 +95,7 @@ class EtcdClient:
         timeout_s: float = CALL_S,
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> A:
-        """Ask member after member until one answers or `is_wanted` returns False.
-
-        Raises:
-            Unavailable: if none answers within `timeout_s`.
-            CroupierError: see `attempt`.
-        """
+        """Ask member after member until one answers, or not `is_wanted`; raises as `attempt`."""
         deadline = self._clock.now() + timeout_s
         backoff = Backoff(0.05, 1.0, self._rng)
         tried = 0
@@ -168,12 +163,9 @@ class EtcdClient:
     async def change_of(self, key: bytes, after: int, timeout_s: float) -> None:
         """Wait until `key` may have changed since the revision `after`.
 
-        Returns also after `timeout_s`, when the member fails, and when revisions after `after`
-        were compacted. Callers read the key and wait again: so they miss no change, and detect a
-        member that hangs within `timeout_s`.
-
-        Raises:
-            InvalidRequest: if the member refuses the login.
+        Returns also after `timeout_s`, when the member fails, and when revisions after `after` were
+        compacted. Callers read the key and wait again: so they miss no change, and detect a member
+        that hangs within `timeout_s`. Raises InvalidRequest if the member refuses the login.
         """
         endpoint = self._endpoints[self._current]
         ends_at = self._clock.now() + timeout_s

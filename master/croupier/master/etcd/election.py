@@ -99,11 +99,7 @@ class EtcdElection:
 
     @property
     def token(self) -> int:
-        """Return the fencing token: the create_revision of the leader's key.
-
-        Raises:
-            Unavailable: if this master does not lead.
-        """
+        """Return the fencing token, the key's create_revision; raises Unavailable without it."""
         if self._term is None:
             raise Unavailable("this master does not lead")
         return self._term.revision

@@ -123,10 +123,7 @@ def kind_of(what: Happening) -> str:
 def matching_kinds(names: Iterable[str]) -> frozenset[str] | None:
     """Return the kinds of these names, or with these first parts; None for no names: all.
 
-    `problem` stands for all kinds of failures.
-
-    Raises:
-        InvalidRequest: if there is no such kind.
+    `problem` stands for all kinds of failures. Raises InvalidRequest if there is no such kind.
     """
     found: set[str] = set()
     for name in names:

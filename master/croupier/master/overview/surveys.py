@@ -262,10 +262,7 @@ class Surveys:
     def _key(self, caller: Principal) -> tuple[Hashable, Budget | None]:
         """Return the key of an answer, and what it may cost; None: it is for most callers.
 
-        All who may view everything have the same key.
-
-        Raises:
-            NotLeader: if this master follows.
+        All who may view everything have the same key. Raises NotLeader if this master follows.
         """
         term = self._leadership.term()
         state = term.driver.state

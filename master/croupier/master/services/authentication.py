@@ -119,12 +119,7 @@ class Authenticator:
         self._finding = 0
 
     async def authenticate(self, presented: Presented) -> Caller:
-        """Return the caller.
-
-        Raises:
-            AuthenticationFailed: if there is no valid credential.
-            Unavailable: if an identity provider is needed and cannot be reached.
-        """
+        """Return the caller; raises AuthenticationFailed, or Unavailable without a provider."""
         if not self.is_on:
             return Caller(host=presented.host)
         has_certificate = bool(presented.names or presented.certificate)

@@ -212,12 +212,7 @@ class Execs:
 
 
 def _session(state: State, task: TaskPlace) -> SessionId:
-    """Return the session of the task's agent.
-
-    Raises:
-        Conflict: if the task does not run, or its agent runs no commands.
-        Unavailable: if the agent is not connected.
-    """
+    """Return the session of the task's agent; raises Conflict or Unavailable if there is none."""
     task_id, agent_id = task.task_id, task.agent_id
     if not task.is_live:
         raise Conflict(f"task {task_id} has ended: croupier logs {task_id} shows its output")
@@ -234,12 +229,7 @@ def _session(state: State, task: TaskPlace) -> SessionId:
 
 
 async def _first(requests: AsyncIterator[RequestT]) -> RequestT:
-    """Return the first request of a stream.
-
-    Raises:
-        InvalidRequest: if there is none.
-        TooSlow: if it does not come in time.
-    """
+    """Return a stream's first request; raises InvalidRequest without one, TooSlow if it is late."""
     try:
         async with asyncio.timeout(FIRST_S):
             return await anext(requests)

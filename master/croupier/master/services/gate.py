@@ -116,10 +116,8 @@ class Gate(grpc.aio.ServerInterceptor):
         """Begin a call with one request, and yield the request and the usage of its caller.
 
         The usage is None if callers are not limited. At the end, the time for which the call has
-        read the state is counted.
-
-        Raises:
-            CroupierError: if the call is refused, or its request does not arrive or is malformed.
+        read the state is counted. Raises CroupierError if the call is refused, or its request does
+        not arrive or is malformed.
         """
         await self._authenticate(call, context)
         usage = await self._checks.admit(call)

@@ -121,12 +121,7 @@ class Pages:
         return len(self._listings)
 
     async def page(self, listed: Listed[ViewT], request: ListRequest) -> tuple[list[ViewT], str]:
-        """Return the items of one page, and the token of the next; empty after the last.
-
-        Raises:
-            WrongPageToken: if the token is not of this list.
-            CroupierError: as for `Leadership.read`.
-        """
+        """Return the items of a page, and the next token or an empty one; raises CroupierError."""
         listing_id, last = _parse_token(listed.title, request.page_token)
         size = min(request.page_size or PAGE_ITEMS, PAGE_ITEMS)
         async with self._turns.of(listed.caller):

@@ -241,10 +241,7 @@ def make_tracing(
     """Start the thread that sends traces to a collector; imports OpenTelemetry.
 
     Labels of tasks are read from `state`, which is None between terms. Of tasks without a trace
-    context, the part `ratio` is traced.
-
-    Raises:
-        InvalidRequest: if OpenTelemetry is not installed.
+    context, the part `ratio` is traced. Raises InvalidRequest if OpenTelemetry is not installed.
     """
     try:
         from croupier.master.tracing.export import otlp_export

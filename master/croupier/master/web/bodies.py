@@ -38,12 +38,7 @@ _SCHEMAS: Final = Schemas()
 
 
 def check_sender(request: web.Request) -> None:
-    """Check that no page of another site has made a browser send this request.
-
-    Raises:
-        Forbidden: if one may have.
-        InvalidRequest: if the body is not JSON.
-    """
+    """Raise Forbidden if a page of another site may have sent this, InvalidRequest unless JSON."""
     site = request.headers.get("Sec-Fetch-Site")
     origin = request.headers.get("Origin")
     is_foreign = origin is not None and urlsplit(origin).netloc != request.host

@@ -122,10 +122,8 @@ async def begin_calls(
 ) -> None:
     """Authenticate the caller of a request, and check its rate, as the gate of gRPC does.
 
-    The task of the request has its calls in `CALLS` from then on.
-
-    Raises:
-        CroupierError: if it is refused.
+    The task of the request has its calls in `CALLS` from then on. Raises CroupierError if it is
+    refused.
     """
     resource = request.match_info.route.resource
     call = Call(f"HTTP{'' if resource is None else resource.canonical}")

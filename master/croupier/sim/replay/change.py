@@ -57,11 +57,7 @@ class Change:
         return replace(settings, **changed)
 
     def roles(self, roles: Mapping[Role, RoleSettings]) -> dict[Role, RoleSettings]:
-        """Return the settings of all roles after the change of `roles`.
-
-        Raises:
-            InvalidRequest: if the settings contradict each other.
-        """
+        """Return all settings after the change of `roles`; raises InvalidRequest if impossible."""
         named = dict.fromkeys((*roles, *self.weights, *self.quotas))
         changed = {role: self.settings(role, roles.get(role, RoleSettings())) for role in named}
         for role, settings in changed.items():

@@ -165,12 +165,7 @@ class Verifier:
         return str(self._digest)
 
     def take(self, place: LogPlace, line: Line) -> None:
-        """Decide the event of one more line.
-
-        Raises:
-            Diverged: if the decision differs from the recorded one.
-            BadLog: if the core fails on the event.
-        """
+        """Decide the event of one more line; raises Diverged, or BadLog if the core fails on it."""
         if isinstance(line, Head):
             self._check(place, line)
         elif isinstance(line, LogEntry):

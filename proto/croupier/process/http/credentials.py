@@ -92,10 +92,8 @@ def credential_of(
     """Return the credential of a request; `token_of` returns the token in it.
 
     An expired certificate does not count. A connection, or a session that it resumes, may be older
-    than the end of the certificate.
-
-    Raises:
-        Unauthenticated: if the header Authorization is malformed.
+    than the end of the certificate. Raises Unauthenticated if the header Authorization is
+    malformed.
     """
     host, token = request.remote or "", token_of(request)
     tls = None if request.transport is None else request.transport.get_extra_info("ssl_object")

@@ -68,10 +68,8 @@ def _open(pid: int) -> int | None:
 def name_for(work_dir: Path) -> str:
     """Return the name of the groups of the agent on a work dir, the same in each of its lives.
 
-    Work dirs of different machines or mount namespaces may have the same path.
-
-    Raises:
-        OSError: if the work dir does not exist.
+    Work dirs of different machines or mount namespaces may have the same path. Raises OSError if
+    the work dir does not exist.
     """
     found = work_dir.stat()
     identity = f"{work_dir.resolve()}\0{found.st_dev}\0{found.st_ino}"

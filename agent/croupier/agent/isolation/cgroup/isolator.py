@@ -217,10 +217,8 @@ def own_groups(parent: str = "") -> OwnGroups:
 def place_for(own: OwnGroups, name: str) -> Place:
     """Return where the groups of an agent with these own groups are; makes none.
 
-    In version 2 this may move the agent within its own group.
-
-    Raises:
-        Unavailable: if there is no place, with the reasons.
+    In version 2 this may move the agent within its own group. Raises Unavailable if there is no
+    place, with the reasons.
     """
     wanted = [own.v1[each] for each in v1.CONTROLLERS if each in own.v1]
     if wanted:

@@ -151,9 +151,7 @@ def delegated_base(
     """Return the group in which the agent may make groups; this may move the agent within it.
 
     Those of `controllers` that it has are enabled in it. `get_mark` reads an extended attribute.
-
-    Raises:
-        Unavailable: if the group is not the agent's to divide, with the reason.
+    Raises Unavailable if the group is not the agent's to divide, with the reason.
     """
     base = own.parent if own.name == LEAF else own
     has = _controllers_of(base, controllers)
