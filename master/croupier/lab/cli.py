@@ -139,8 +139,7 @@ for _name, _entry in EXPERIMENTS.items():
 def run_experiment(name: str, options: Options, out: Path | None) -> int:
     """Run an experiment, print its result, and write files to `out`; return the exit code.
 
-    Raises:
-        InvalidRequest: if an option is unusable or `out` cannot be written.
+    Raises InvalidRequest if an option is unusable or `out` cannot be written.
     """
     from croupier.sim.report import print_result
 

@@ -41,8 +41,7 @@ T = TypeVar("T")
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield lines with their numbers, from 1, without line ends and without empty lines.
 
-    Raises:
-        InvalidRequest: if the file cannot be read as text.
+    Raises InvalidRequest if the file cannot be read as text.
     """
     try:
         with (
@@ -60,8 +59,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
 def find(data: Path, names: Iterable[str], help_: str) -> Path:
     """Return the first of `names`, plain or with `.gz`, in `data`; or `data`, if a file.
 
-    Raises:
-        InvalidRequest: if there is none; the message ends with `help_`.
+    Raises InvalidRequest if there is none; the message ends with `help_`.
     """
     if data.is_file():
         return data

@@ -156,8 +156,7 @@ class Kernel:
     ) -> None:
         """Run to the time `until`, or until it `is_over`; report the time to `progress`.
 
-        Raises:
-            RuntimeError: if the peers never come to rest.
+        Raises RuntimeError if the peers never come to rest.
         """
         instants = 0
         self._rest()

@@ -26,8 +26,7 @@ class Schemas:
     def of(self, hint: Any) -> Any:
         """Return a schema; a message or its descriptor becomes a reference into `components`.
 
-        Raises:
-            TypeError: if two objects have one name.
+        Raises TypeError if two objects have one name.
         """
         if isinstance(hint, type):
             return self.of(hint.DESCRIPTOR)  # type: ignore[attr-defined]

@@ -91,8 +91,7 @@ class ClientSecurity:
     def target_name(self) -> str:
         """Return the DNS name that a master's certificate must have; empty for the host's own.
 
-        Raises:
-            InvalidRequest: if `ca` cannot be read, or names several clusters.
+        Raises InvalidRequest if `ca` cannot be read, or names several clusters.
         """
         if self.name or self.ca is None:
             return self.name
@@ -109,8 +108,7 @@ class ClientSecurity:
     def metadata(self, address: Address | None = None) -> Metadata:
         """Return what every call to the master at `address` carries: the token, if there is one.
 
-        Raises:
-            InvalidRequest: if the token cannot be read, or would cross a network unencrypted.
+        Raises InvalidRequest if the token cannot be read, or would cross a network unencrypted.
         """
         token = self.token or ("" if self.token_file is None else read_token(self.token_file))
         if not token:

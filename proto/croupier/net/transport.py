@@ -190,8 +190,7 @@ def bind(
 ) -> int:
     """Listen on `address` and return the port; `credentials` None is plain text.
 
-    Raises:
-        Unavailable: if the port is taken or the host is not this machine's.
+    Raises Unavailable if the port is taken or the host is not this machine's.
     """
     _check_free(address)
     try:

@@ -34,9 +34,8 @@ _EXPECTED: Final = ("process", "cgroup")
 def assemble(setting: Setting, builders: Mapping[str, Builder] = BUILDERS) -> Layers:
     """Return the isolators of an agent. Blocks; not for the loop.
 
-    Raises:
-        InvalidRequest: if a level that the operator named is not available, or what a flag asks
-            for, with the reason.
+    Raises InvalidRequest if a level that the operator named is not available, or what a flag asks
+    for, with the reason.
     """
     wanted = setting.flags.isolation
     if wanted == (NONE,):

@@ -76,8 +76,7 @@ class Container(Isolator):
     def prepare(self, launch: Launch) -> Launch:
         """Write the configuration of the container; return the launch of its runtime.
 
-        Raises:
-            InvalidRequest: if the image is not allowed, or is no longer on this machine.
+        Raises InvalidRequest if the image is not allowed, or is no longer on this machine.
         """
         if not launch.info.isolation.image:
             return launch

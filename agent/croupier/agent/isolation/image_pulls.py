@@ -46,8 +46,7 @@ class Pulls:
     def has_to_wait(self, spawn: Spawn, image: str) -> bool:
         """Return whether the launch has to wait for its image; it is reported once it is here.
 
-        Raises:
-            InvalidRequest: if the image is not allowed, does not exist, or too many wait.
+        Raises InvalidRequest if the image is not allowed, does not exist, or too many wait.
         """
         name = parse_image(image, self._roots)
         try:

@@ -70,8 +70,7 @@ class ImageName:
 def parse_image(text: str, roots: tuple[Path, ...]) -> ImageName:
     """Read the name of an image. Files of this machine must be below one of `roots`.
 
-    Raises:
-        InvalidRequest: if the name is malformed, or its path is not allowed or leads over a link.
+    Raises InvalidRequest if the name is malformed, or its path is not allowed or leads over a link.
     """
     if text.startswith(_DOCKER):
         return ImageName(text)
@@ -145,8 +144,7 @@ class ImageTools:
     def copy(self, name: ImageName, layout: Path, check: Callable[[], None]) -> None:
         """Copy an image of this machine's platform into a new OCI layout, as tag `image`.
 
-        Raises:
-            Unavailable: if that fails, or `check`, called each second, raises it.
+        Raises Unavailable if that fails, or `check`, called each second, raises it.
         """
         source = name.text if name.path is None else f"oci:{name.path}:{name.tag}"
         policy = any(Path(path).expanduser().exists() for path in _POLICIES)
@@ -161,8 +159,7 @@ class ImageTools:
     def unpack(self, layout: Path, root: Path, check: Callable[[], None]) -> None:
         """Unpack the image of a layout to a new directory, without devices and foreign owners.
 
-        Raises:
-            Unavailable: if that fails, or `check`, called each second, raises it.
+        Raises Unavailable if that fails, or `check`, called each second, raises it.
         """
         words = [self.umoci, "raw", "unpack", "--rootless", f"--image={layout}:image", str(root)]
         self._run(words, layout.parent, check)

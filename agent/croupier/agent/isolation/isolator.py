@@ -184,8 +184,7 @@ class Isolator:
     def forget(self, run: str) -> None:
         """Remove everything of a run that has ended, or was never started. Repeatable.
 
-        Raises:
-            OSError: if something is left; `clean` of the next agent removes it.
+        Raises OSError if something is left; `clean` of the next agent removes it.
         """
 
     def clean(self, known: Collection[str]) -> None:
@@ -214,9 +213,8 @@ class Layers:
     def prepare(self, launch: Launch) -> Launch:
         """Make what the run needs; if that fails, remove what was made.
 
-        Raises:
-            InvalidRequest: if the task asks for what this agent cannot enforce, or what this
-                machine does not allow.
+        Raises InvalidRequest if the task asks for what this agent cannot enforce, or what this
+        machine does not allow.
         """
         if lacks := launch.info.needs() - self.features - OF_EVERY_AGENT:
             # The core refuses such orders. This one is of an earlier life, with other flags.
@@ -236,8 +234,7 @@ class Layers:
     def join(self, launch: Launch) -> Launch:
         """Return the launch of a command beside a live run, isolated as the run is.
 
-        Raises:
-            Unavailable: if no command can be started beside such a run here, with the reason.
+        Raises Unavailable if no command can be started beside such a run here, with the reason.
         """
         for isolator in self.isolators:
             launch = isolator.join(launch)

@@ -190,8 +190,7 @@ def filter_bytes(machine: str = "", *, has_ports: bool = False) -> bytes:
 def oci_profile(machine: str = "") -> dict[str, object]:
     """Return the same filter as `linux.seccomp` of an OCI runtime's configuration.
 
-    Raises:
-        KeyError: if there is none for the machine.
+    Raises KeyError if there is none for the machine.
     """
     kind = MACHINES[machine or platform.machine()]
     calls = [

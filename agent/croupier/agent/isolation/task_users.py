@@ -52,8 +52,7 @@ class AccountRule:
     def find(self, name: str) -> UnixUser | None:
         """Return the account that a task names, else the default; None for the agent's own.
 
-        Raises:
-            InvalidRequest: if there is no such account, or tasks may not run as it.
+        Raises InvalidRequest if there is no such account, or tasks may not run as it.
         """
         if not name:
             return self.default

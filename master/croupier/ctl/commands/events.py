@@ -69,8 +69,7 @@ async def print_events(
 ) -> None:
     """Print events; with `follow`, connect again whenever the master is lost.
 
-    Raises:
-        CroupierError: if no master can be reached at first, or the master refuses.
+    Raises CroupierError if no master can be reached at first, or the master refuses.
     """
     backoff = Backoff(RETRY_S, RETRY_CAP_S, random.Random())
     has_begun = is_connected = False

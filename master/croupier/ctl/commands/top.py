@@ -99,8 +99,7 @@ class Top:
     async def poll(self) -> None:
         """Ask whichever master leads, again and again.
 
-        Raises:
-            CroupierError: if there is none at first, or the master refuses.
+        Raises CroupierError if there is none at first, or the master refuses.
         """
         while True:
             try:

@@ -137,8 +137,7 @@ class LocalSecurity:
 def _check_own(directory: Path) -> None:
     """Check that the directory is one of this user's, and no link.
 
-    Raises:
-        InvalidRequest: if it is not; another user may have planted it in a shared work dir.
+    Raises InvalidRequest if it is not; another user may have planted it in a shared work dir.
     """
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():

@@ -208,8 +208,7 @@ class RateLimiter:
     def holding(self, usage: Usage | None, size: int) -> Iterator[None]:
         """Count a message of a stream, and hold it for the block; None is not limited.
 
-        Raises:
-            RateExceeded: if the principal holds too much.
+        Raises RateExceeded if the principal holds too much.
         """
         if usage is None:
             yield

@@ -38,9 +38,8 @@ def restore(
 ) -> list[str]:
     """Make the copy `source` the store, and return lines about what was done and what follows.
 
-    Raises:
-        CroupierError: if the copy is damaged, too old or of another cluster, if a master is
-            running, or if the store cannot be written.
+    Raises CroupierError if the copy is damaged, too old or of another cluster, if a master is
+    running, or if the store cannot be written.
     """
     copy = read_copy(source.expanduser())
 

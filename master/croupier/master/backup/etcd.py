@@ -121,8 +121,7 @@ async def restore_etcd(
 ) -> None:
     """Write what `decide` returns, which is given what is known of the present store.
 
-    Raises:
-        CroupierError: if a master leads, there is another store, or etcd does not answer.
+    Raises CroupierError if a master leads, there is another store, or etcd does not answer.
     """
     async with _connected(flags) as (client, prefix):
         keys, election = op.Keys(prefix), EtcdElection(client, prefix, LEADER, LEASE_S)

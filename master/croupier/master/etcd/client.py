@@ -225,8 +225,7 @@ class EtcdClient:
     async def renew(self, access: EtcdAccess) -> None:
         """Use other credentials from the next call on; calls under way end over old connections.
 
-        Raises:
-            CroupierError: if no member answers with `access`; the client keeps the old ones.
+        Raises CroupierError if no member answers with `access`; the client keeps the old ones.
         """
         renewed = [Endpoint(endpoint.address, access) for endpoint in self._endpoints]
         answers = await asyncio.gather(*map(self._status, renewed))

@@ -124,8 +124,7 @@ class EtcdFlags:
     def check_protected(self, target: EtcdTarget, *, is_insecure: bool) -> None:
         """Check that traffic to an etcd on another machine is encrypted, or may be `is_insecure`.
 
-        Raises:
-            InvalidRequest: if it is not, or the files cannot be used.
+        Raises InvalidRequest if it is not, or the files cannot be used.
         """
         if self.read().is_encrypted or is_insecure:
             return

@@ -127,8 +127,7 @@ class Leadership:
     async def ask(self, make_event: Callable[[int], Question[T]]) -> T:
         """Ask the current term as by `Driver.ask`.
 
-        Raises:
-            CroupierError: if that is the answer, there is no term, or it ends meanwhile.
+        Raises CroupierError if that is the answer, there is no term, or it ends meanwhile.
         """
         return await self.term().driver.ask(make_event)
 
@@ -187,9 +186,8 @@ class Terms:
     async def run(self) -> NoReturn:
         """Lead whenever this master is elected, until cancelled.
 
-        Raises:
-            CroupierError: if the store cannot be read, or if there are no other masters and a
-                term ends.
+        Raises CroupierError if the store cannot be read, or if there are no other masters and a
+        term ends.
         """
         election, is_shared = self._ha_backend.election, self._ha_backend.is_shared
         backoff = Backoff(RETRY_S, RETRY_CAP_S, random.Random())

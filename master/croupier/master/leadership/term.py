@@ -222,8 +222,7 @@ async def _given_up(
 ) -> StorePosition | None:
     """Return the furthest position that the operator gives up; None if the store has all.
 
-    Raises:
-        InvalidRequest: if the store is an old copy and the operator has not accepted it.
+    Raises InvalidRequest if the store is an old copy and the operator has not accepted it.
     """
     lineage = Lineage(before or MasterRecord("", 0), lambda: store.commits)
     claims = {"an agent": overtaken_by, "the file that names its cluster": store.marked}

@@ -231,8 +231,7 @@ class Checks:
     async def authenticate(self, call: Call, host: str, presented: Callable[[], Presented]) -> None:
         """Set the caller of the call, which comes from `host`.
 
-        Raises:
-            CroupierError: if authentication is on, and the call has no valid credential.
+        Raises CroupierError if authentication is on, and the call has no valid credential.
         """
         call.caller = Caller(host=host)
         if self.is_on:

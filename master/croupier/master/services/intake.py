@@ -102,8 +102,7 @@ def fields_of(data: bytes, at: int, end: int) -> Iterator[Field]:
 def split(data: bytes, kind: Descriptor) -> list[Piece]:
     """Return a message in pieces, which are its fields in order; merged they are the message.
 
-    Raises:
-        InvalidRequest: if it has more than its list may have, or is malformed.
+    Raises InvalidRequest if it has more than its list may have, or is malformed.
     """
     (carrier,) = (field for field in kind.fields if field.is_repeated)
     most = BOUNDS.get(carrier.full_name, MOST_ENTRIES)
@@ -204,8 +203,7 @@ class Intake:
     async def request(self, usage: Usage | None, data: bytes) -> Any:
         """Return the request of a unary call; `usage` None is not limited.
 
-        Raises:
-            InvalidRequest: if it is malformed, or has too many entries.
+        Raises InvalidRequest if it is malformed, or has too many entries.
         """
         if usage is not None:
             self._limiter.answered(usage, len(data))

@@ -59,8 +59,7 @@ def check_size(request: web.Request) -> None:
 async def read_body(request: web.Request, kind: Any) -> dict[str, Any]:
     """Return the body of a request, the object of the message `kind`; no body is an empty one.
 
-    Raises:
-        CroupierError: if it is not one, too large, or does not arrive in time.
+    Raises CroupierError if it is not one, too large, or does not arrive in time.
     """
     data = bytearray()
     try:

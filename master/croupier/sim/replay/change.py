@@ -30,8 +30,7 @@ class Change:
     def parse(cls, weights: Sequence[str], quotas: Sequence[str], policy: str | None) -> Change:
         """Read `ads=2,web=0.5`, and `ads=guarantee:cpus:4;mem:8GB,limit:cpus:8`.
 
-        Raises:
-            InvalidRequest: if a text has another form.
+        Raises InvalidRequest if a text has another form.
         """
         if policy is not None:
             policies.make(policy)
@@ -73,8 +72,7 @@ class Change:
     ) -> list[tuple[float, RoleChange]]:
         """Apply the change to the role updates `later`; `roles` are the settings before them.
 
-        Raises:
-            InvalidRequest: if the settings contradict each other.
+        Raises InvalidRequest if the settings contradict each other.
         """
         now = dict(roles)
         changes = []

@@ -168,8 +168,7 @@ def separate_base(
 ) -> Path:
     """Return a group that was delegated for tasks, apart from that of the agent; makes SHIMS in it.
 
-    Raises:
-        Unavailable: if there is none, or it is not the agent's to divide, with the reason.
+    Raises Unavailable if there is none, or it is not the agent's to divide, with the reason.
     """
     if not parent.is_dir():
         raise Unavailable(f"--cgroup-parent: there is no group {parent}: start its unit")
