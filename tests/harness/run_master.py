@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from croupier.model.task import TaskState
 from croupier.sdk.testing import FakeMaster
-from croupier.v1 import framework_pb2
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import add_OperatorServiceServicer_to_server
 from tests.harness.operators import ScriptedOperator
@@ -34,14 +33,17 @@ async def play(
     await master.update(task_id, state, exit_code=code, signal=signal)
 
 
-def agents_at(*addresses: str) -> pb.ListAgentsResponse:
-    """Return the master's list of agents a1, a2 and so on."""
-    return pb.ListAgentsResponse(
-        agents=[
-            pb.AgentView(
-                agent=framework_pb2.AgentDescription(agent_id=f"a{number}", http_address=address),
-                state="connected",
-            )
-            for number, address in enumerate(addresses, start=1)
-        ]
+def links_at(
+    address: str, framework_id: str = "fake-1-F1", task_id: str = "x-9b5d"
+) -> pb.GetOutputLinksResponse:
+    """Return links to the output of a task on the agent at an address; they need no signature."""
+    answer = pb.GetOutputLinksResponse()
+    path = f"/output/{framework_id}/{task_id}"
+    answer.links.add(
+        framework_id=framework_id,
+        task_id=task_id,
+        stdout=f"{path}/stdout",
+        stderr=f"{path}/stderr",
+        http_address=address,
     )
+    return answer

@@ -49,7 +49,8 @@ class TaskOutputs:
 
     async def _serve(self, request: web.Request, key: tuple[str, str]) -> web.StreamResponse:
         if self.status != 200:
-            return web.Response(status=self.status)
+            reasons = {404: "no {1} of task {0}\n", 503: "too many readers\n"}
+            return web.Response(status=self.status, text=reasons[self.status].format(*key))
         signature = request.query.get("signature", "")
         if self.secret and signature != self.secret:
             return web.Response(status=403 if signature else 401)
@@ -57,7 +58,8 @@ class TaskOutputs:
             return web.Response(status=404)
         offset = int(request.query.get("offset", "0"))
         text = self.texts.get(key, b"")[offset:]
-        response = web.StreamResponse()
+        headers = {"Croupier-Offset": str(offset), "Croupier-Size": str(offset + len(text))}
+        response = web.StreamResponse(headers=headers)
         response.enable_chunked_encoding()
         await response.prepare(request)
         if self.breaks[key]:

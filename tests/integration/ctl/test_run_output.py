@@ -20,7 +20,7 @@ from tests.harness.certificates import PemFiles, authority
 from tests.harness.command import Ended, croupier, ended, line, started
 from tests.harness.eventually import eventually
 from tests.harness.masters import running_master
-from tests.harness.run_master import Master, agents_at, play
+from tests.harness.run_master import Master, links_at, play
 from tests.harness.secured import SecuredMaster
 from tests.harness.task_outputs import TaskOutputs, serving_outputs
 from tests.integration.agent.test_identity import tls_of
@@ -91,7 +91,7 @@ async def test_output_is_read_from_an_agents_new_port(master: Master) -> None:
             assert await asyncio.wait_for(run.stdout.readline(), 20) == b"before\n"
         async with serving_outputs() as after:
             after.texts = {("x-9b5d", "stdout"): b"before\nafter\n"}
-            master.operator.answers[pb.ListAgentsRequest] = agents_at(after.address)
+            master.operator.answers[pb.GetOutputLinksRequest] = links_at(after.address)
             assert await asyncio.wait_for(run.stdout.readline(), 20) == b"after\n"
             await master.update("x-9b5d", TaskState.FAILED, exit_code=3)
             assert await ended(run) == Ended(3, "", "")
@@ -102,7 +102,7 @@ async def test_missing_output_is_reported_and_changes_no_exit_code(
     master: Master, agent: TaskOutputs
 ) -> None:
     agent.status = 503
-    master.operator.answers[pb.ListAgentsRequest] = agents_at(agent.address)
+    master.operator.answers[pb.GetOutputLinksRequest] = links_at(agent.address)
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
         await master.place(http_address=agent.address)
@@ -111,7 +111,7 @@ async def test_missing_output_is_reported_and_changes_no_exit_code(
         agent.status = 404
         done = await ended(run)
     assert (done.code, done.out) == (0, "")
-    assert "x-9b5d: stdout may be cut short: the agent knows no such output" in done.err
+    assert "x-9b5d: stdout may be cut short: no stdout of task x-9b5d" in done.err
     assert "x-9b5d: stderr may be cut short" in done.err
 
 

@@ -176,7 +176,7 @@ async def test_readers_are_bounded(reading: Any, monkeypatch: pytest.MonkeyPatch
 )
 async def test_an_agent_chooses_no_path_on_another_server(address: str) -> None:
     with pytest.raises(Unavailable, match="no address of an agent"):
-        await AgentFiles(ClientSecurity()).document(NAMED.agent_id, address, "/files/F1/t1")
+        await AgentFiles(ClientSecurity).document(NAMED.agent_id, address, "/files/F1/t1")
 
 
 def test_malformed_requests_and_answers() -> None:

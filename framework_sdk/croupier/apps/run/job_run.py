@@ -16,7 +16,7 @@ from croupier.apps.controller.waiting import WaitWatch
 from croupier.apps.run.job import Job
 from croupier.apps.run.launcher import Launcher
 from croupier.apps.run.output import Outputs
-from croupier.apps.run.output_sources import Addresses, Links
+from croupier.apps.run.output_sources import OutputSources
 from croupier.cli.flags import TIMED_OUT, Target
 from croupier.cli.printer import OutputClosed, Printer
 from croupier.cli.signals import SIGNAL_BASE, EndSignals
@@ -101,9 +101,9 @@ async def run_job(job: Job, target: Target, limits: Limits) -> int:
     """
     printer = Printer(sys.stdout.buffer, sys.stderr.buffer, prefixed=job.count > 1)
     try:
-        addresses = Addresses(target)
-        async with Outputs(printer, addresses, Links(target), _print, target.security) as outputs:
-            launcher = Launcher(job, target, outputs, addresses, _print)
+        sources = OutputSources(target)
+        async with Outputs(printer, sources, _print, target.security) as outputs:
+            launcher = Launcher(job, target, outputs, sources, _print)
             with closing(EndSignals()) as signals:
                 return await Run(target, launcher, outputs, signals).to_the_end(limits)
     except PermissionDenied as error:

@@ -17,7 +17,7 @@ from croupier.apps.controller.engine import Engine, Handover
 from croupier.apps.controller.outcomes import Outcome, state_text
 from croupier.apps.run.job import Job
 from croupier.apps.run.output import Outputs
-from croupier.apps.run.output_sources import Addresses
+from croupier.apps.run.output_sources import OutputSources
 from croupier.cli.flags import TIMED_OUT, Target
 from croupier.cli.signals import SIGNAL_BASE
 from croupier.sdk import CroupierError, Reason, TaskState, TaskStatus
@@ -180,12 +180,12 @@ class Launcher(Engine):
         job: Job,
         target: Target,
         outputs: Outputs,
-        addresses: Addresses,
+        sources: OutputSources,
         warn: Callable[[str], None],
     ) -> None:
         super().__init__(target, job.title, job.role, keep_s=FAILOVER_S, insecure=job.is_insecure)
         self._job, self._outputs, self._warn = job, outputs, warn
-        self._addresses = addresses
+        self._sources = sources
         self.progress = Progress(job.count)
         # Since when copies wait for an agent, on the loop's clock.
         self.pending_since = 0.0
@@ -235,7 +235,11 @@ class Launcher(Engine):
         if self.progress.find(status.task_id) is None:
             has_run = status.exit_code is not None or status.signal is not None
             is_launched = status.reason is not Reason.CONTAINER_LAUNCH_FAILED
-            self._outputs.on_ended(status.task_id, has_run=has_run and is_launched)
+            self._outputs.on_ended(
+                status.task_id,
+                has_run=has_run and is_launched,
+                has_agent=outcome is not Outcome.LOST,
+            )
         self._settle()
 
     def _apply_status(self, status: TaskStatus) -> None:
@@ -243,7 +247,7 @@ class Launcher(Engine):
         assert copy is not None
         agent = self.agent(status.agent_id)
         if agent is not None:
-            self._addresses.learn(agent.agent_id, agent.http_address)
+            self._sources.learn(agent.agent_id, agent.http_address)
         if status.state in _HAS_RUN and status.agent_id:
             self._outputs.follow(copy.index, status.agent_id, status.framework_id, status.task_id)
         was_pending = self.progress.pending

@@ -12,20 +12,17 @@ import asyncio
 import math
 import random
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Final, Self
-from urllib.parse import quote
 
-import aiohttp
-
-from croupier.apps.run.output_sources import Addresses, Links, TaskKey
+from croupier.apps.run.output_sources import OutputSources, TaskKey
 from croupier.cli.printer import Printer, Sink, Stream
-from croupier.model.errors import CroupierError
+from croupier.model.errors import CroupierError, NotFound
 from croupier.model.ids import AgentId
 from croupier.net.backoff import Backoff
 from croupier.net.credentials import ClientSecurity
-from croupier.process.http.fetch import CHUNK_BYTES, MAX_REASON, AgentHttp
+from croupier.process.http.fetch import AgentFiles, Busy, Interrupted, LinkRefused
 
 # Connections that are opened at the same time; any number may stay open.
 OPENING: Final = 64
@@ -44,45 +41,20 @@ class FollowedTask:
     """A task whose output is read.
 
     Attributes:
+        offsets: of what is read next of each stream.
         has_run: False if the task cannot have written anything.
+        has_agent: False if the task was lost with its agent.
         until: end of the attempts to read, once the task has ended.
         busy_until: the latest `until`, while the agent has too many readers.
     """
 
-    agent_id: str
-    framework_id: str
-    task_id: str
+    key: TaskKey
+    offsets: dict[Stream, int] = field(default_factory=lambda: {"stdout": 0, "stderr": 0})
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     has_run: bool = True
+    has_agent: bool = True
     until: float = math.inf
     busy_until: float = math.inf
-
-    @property
-    def key(self) -> TaskKey:
-        """Ids of framework, task and agent."""
-        return self.framework_id, self.task_id, self.agent_id
-
-    def path(self, stream: Stream) -> str:
-        """Return the path of a stream on the agent, without a link's signature."""
-        return quote(f"/output/{self.framework_id}/{self.task_id}/{stream}")
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """The reason why a stream was not read to its end.
-
-    Attributes:
-        is_broken: the connection broke after it was open.
-        is_unknown: the agent has no such output.
-        is_busy: the agent has too many readers.
-        needs_link: the agent requires a link, or a new one.
-    """
-
-    text: str
-    is_broken: bool = False
-    is_unknown: bool = False
-    is_busy: bool = False
-    needs_link: bool = False
 
 
 class Outputs:
@@ -91,8 +63,7 @@ class Outputs:
     def __init__(
         self,
         printer: Printer,
-        addresses: Addresses,
-        links: Links,
+        sources: OutputSources,
         warn: Callable[[str], None],
         find_security: Callable[[], ClientSecurity] = ClientSecurity,
     ) -> None:
@@ -100,15 +71,13 @@ class Outputs:
 
         Args:
             printer: takes the output.
-            addresses: of agents.
-            links: for agents that require them.
+            sources: of the output.
             warn: called for output that cannot be read.
             find_security: returns what names the authorities of agents with TLS.
         """
-        self._printer, self._addresses, self._warn = printer, addresses, warn
-        self._links = links
+        self._printer, self._sources, self._warn = printer, sources, warn
         self._opening = asyncio.Semaphore(OPENING)
-        self._http = AgentHttp(find_security)
+        self._agents = AgentFiles(find_security)
         self._followed: dict[str, FollowedTask] = {}
         self._reading: set[asyncio.Task[None]] = set()
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -123,31 +92,31 @@ class Outputs:
         if self.failed.done():
             self.failed.exception()
         self.failed.cancel()
-        await self._http.close()
+        await self._agents.close()
 
     def follow(self, index: int, agent_id: str, framework_id: str, task_id: str) -> None:
         """Print the task's output from its beginning; only the first call for a task counts."""
         if task_id in self._followed:
             return
-        followed = FollowedTask(agent_id, framework_id, task_id)
+        followed = FollowedTask(TaskKey(framework_id, task_id, agent_id))
         self._followed[task_id] = followed
-        if not self._addresses.of(agent_id):
+        if not self._sources.address_of(agent_id):
             self._warn(f"{task_id}: its agent serves no output")
             return
-        streams: tuple[Stream, ...] = ("stdout", "stderr")
-        for stream in streams:
+        for stream in followed.offsets:
             reader = self._read(followed, stream, self._printer.sink(index, stream))
             task = asyncio.create_task(reader)
             self._reading.add(task)
             task.add_done_callback(self._on_read)
 
-    def on_ended(self, task_id: str, *, has_run: bool) -> None:
+    def on_ended(self, task_id: str, *, has_run: bool, has_agent: bool = True) -> None:
         """Stop following the task at the end of its streams."""
         followed = self._followed.get(task_id)
         if followed is not None and not followed.ended.is_set():
-            followed.has_run = has_run
+            followed.has_run, followed.has_agent = has_run, has_agent
             now = asyncio.get_running_loop().time()
-            followed.until, followed.busy_until = now + LAST_S, now + BUSY_S
+            followed.until = now + LAST_S if has_agent else now
+            followed.busy_until = now + BUSY_S
             followed.ended.set()
 
     async def finished(self) -> None:
@@ -163,99 +132,71 @@ class Outputs:
 
     async def _read(self, followed: FollowedTask, stream: Stream, sink: Sink) -> None:
         ended, backoff = followed.ended, Backoff(0.1, 2.0, random.Random())
-        offset = looks = 0
+        _, task_id, agent_id = followed.key
+        sources, looks = self._sources, 0
         while True:
             looks += ended.is_set()
-            before, address = offset, self._addresses.of(followed.agent_id)
-            had_link = self._links.are_used
-            offset, problem = await self._read_some(followed, stream, offset, sink)
-            if offset > before:
+            before, address = followed.offsets[stream], sources.address_of(agent_id)
+            had_link = sources.needs_links
+            error = await self._problem(followed, stream, sink)
+            if followed.offsets[stream] > before:
                 backoff.reset()
-            if problem is not None and problem.needs_link:
-                self._links.forget(followed.key)
-                if not had_link:
-                    looks -= ended.is_set()
-                    continue
-            if problem is None:
+            if error is None:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(ended.wait(), LAG_S)
                 if ended.is_set():
                     break
                 continue
-            if not problem.is_broken:
-                await self._addresses.refresh()
-            if self._addresses.of(followed.agent_id) != address:
+            if isinstance(error, LinkRefused):
+                sources.refuse(followed.key)
+                if not had_link:
+                    looks -= ended.is_set()
+                    continue
+            if not isinstance(error, Interrupted):
+                await sources.refresh(followed.key)
+            if sources.address_of(agent_id) != address:
                 looks = 0
                 backoff.reset()
-            elif ended.is_set() and self._is_lost(followed, problem, looks):
-                if offset or followed.has_run or not problem.is_unknown:
-                    is_gone = self._addresses.is_gone(followed.agent_id)
-                    why = problem.text + ("; the agent has left the cluster" if is_gone else "")
-                    self._warn(f"{followed.task_id}: {stream} may be cut short: {why}")
+            elif ended.is_set() and self._is_lost(followed, error, looks):
+                has_output = followed.offsets[stream] or followed.has_run
+                if has_output or not isinstance(error, NotFound):
+                    where = "" if followed.has_agent else "; the agent has left the cluster"
+                    self._warn(f"{task_id}: {stream} may be cut short: {error}{where}")
                 break
             await asyncio.sleep(backoff.next_s())
         await sink.finish()
 
-    def _is_lost(self, followed: FollowedTask, problem: Problem, looks: int) -> bool:
+    def _is_lost(self, followed: FollowedTask, error: CroupierError, looks: int) -> bool:
         """Return whether no more output of an ended task can be read."""
-        if problem.is_unknown and looks >= LAST_LOOKS:
+        if isinstance(error, NotFound) and looks >= LAST_LOOKS:
             return True
         now = asyncio.get_running_loop().time()
-        if problem.is_busy:
+        if isinstance(error, Busy):
             followed.until = max(followed.until, min(now + LAST_S, followed.busy_until))
-        return self._addresses.is_gone(followed.agent_id) or now >= followed.until
+        return now >= followed.until
 
-    async def _read_some(
-        self, followed: FollowedTask, stream: Stream, offset: int, sink: Sink
-    ) -> tuple[int, Problem | None]:
-        """Read from `offset`; return the new offset, and the problem if the end was not reached."""
-        address = self._addresses.of(followed.agent_id)
+    async def _problem(
+        self, followed: FollowedTask, stream: Stream, sink: Sink
+    ) -> CroupierError | None:
+        """Print what comes after the offset; return the error if the end was not reached."""
+        offset, key = followed.offsets[stream], followed.key
         try:
-            path = await self._path(followed, stream)
-            if path is None:
-                text = "the master gives no link: the task is unknown, or its output not for you"
-                return offset, Problem(text, is_unknown=True)
-            response = await self._open(followed, address, path, offset)
+            link = await self._sources.link_to(key, stream)
+            link += f"{'&' if '?' in link else '?'}follow=1&offset={offset}"
+            address = self._sources.address_of(key.agent_id)
+            async with AsyncExitStack() as stack:
+                async with self._opening:
+                    opened = self._agents.read(AgentId(key.agent_id), address, link)
+                    part = await stack.enter_async_context(opened)
+                if part.offset > offset:
+                    self._warn(
+                        f"{key.task_id}: {part.offset - offset} bytes of {stream} are missing: the"
+                        " agent has removed them (--output-size, --output-files)"
+                    )
+                    followed.offsets[stream] = part.offset
+                async for chunk in await stack.enter_async_context(aclosing(part.chunks)):
+                    await sink.write(chunk)
+                    followed.offsets[stream] += len(chunk)
         except CroupierError as error:
-            return offset, Problem(str(error))
-        try:
-            if response.status == 404:
-                return offset, Problem("the agent knows no such output", is_unknown=True)
-            if response.status in (401, 403):
-                self._links.are_used = True
-                text = (await response.content.read(MAX_REASON)).decode(errors="replace").strip()
-                return offset, Problem(text or "the agent requires a link", needs_link=True)
-            if response.status != 200:
-                return offset, Problem(f"HTTP {response.status}", is_busy=response.status == 503)
-            begin = int(response.headers.get("Croupier-Offset", offset))
-            if begin > offset:
-                self._warn(
-                    f"{followed.task_id}: {begin - offset} bytes of {stream} are missing: the agent"
-                    " has removed them (--output-size, --output-files)"
-                )
-                offset = begin
-            while True:
-                try:
-                    chunk = await response.content.read(CHUNK_BYTES)
-                except (aiohttp.ClientError, OSError) as error:
-                    text = f"the connection broke: {str(error) or type(error).__name__}"
-                    return offset, Problem(text, is_broken=True)
-                if not chunk:
-                    return offset, None
-                await sink.write(chunk)
-                offset += len(chunk)
-        finally:
-            response.release() if response.content.at_eof() else response.close()
-
-    async def _path(self, followed: FollowedTask, stream: Stream) -> str | None:
-        """Return the path to request, with a link's query if agents require links."""
-        if not self._links.are_used:
-            return followed.path(stream)
-        return await self._links.of(followed.key, stream)
-
-    async def _open(
-        self, followed: FollowedTask, address: str, path: str, offset: int
-    ) -> aiohttp.ClientResponse:
-        query = f"{'&' if '?' in path else '?'}follow=1&offset={offset}"
-        async with self._opening:
-            return await self._http.get(AgentId(followed.agent_id), address, path + query)
+            return error
+        return None

@@ -55,7 +55,7 @@ class TaskFiles:
     def __init__(self, leadership: Leadership, clock: Clock, security: ClientSecurity) -> None:
         """Read as the master that leads; `security` names the authorities of agents with TLS."""
         self._leadership, self._clock = leadership, clock
-        self._agents = AgentFiles(security)
+        self._agents = AgentFiles(lambda: security)
         self._reads: Counter[str] = Counter()
         self._pace = Pace(clock)
 

@@ -41,7 +41,6 @@ _CONTEXT_S: Final = 60.0
 _MOST_CONTEXTS: Final = 256
 # An agent names a host and a port, never a path.
 _PLACE: Final = re.compile(r"(?:https?://)?[^/?#@\\\s]+/?")
-_REFUSALS: Final = {400: InvalidRequest, 404: NotFound}
 
 
 async def fetch_json(url: str, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
@@ -91,6 +90,10 @@ class Interrupted(Unavailable):
     """The answer broke off before its end."""
 
 
+class Busy(Unavailable):
+    """The agent has too many readers."""
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """An answer of an agent from `offset` on; `size` is that of the file when it began."""
@@ -100,8 +103,22 @@ class Part:
     chunks: AsyncGenerator[bytes, None]
 
 
-class AgentHttp:
-    """Connections to the HTTP servers of agents, without a proxy of the environment."""
+_REFUSALS: Final = {
+    400: InvalidRequest,
+    401: LinkRefused,
+    403: LinkRefused,
+    404: NotFound,
+    503: Busy,
+}
+
+
+class AgentFiles:
+    """Files of tasks, read from their agents, without a proxy of the environment.
+
+    Rule: an answer counts only if it is an agent's: over TLS by its certificate, and always by the
+    header that names the offset. So an address that an agent has made up discloses no other
+    server.
+    """
 
     def __init__(self, find_security: Callable[[], ClientSecurity]) -> None:
         """Open nothing yet; `find_security` returns what names the authorities of agents."""
@@ -115,66 +132,16 @@ class AgentHttp:
         if http is not None:
             await http.close()
 
-    async def get(self, agent_id: AgentId, address: str, path: str) -> aiohttp.ClientResponse:
-        """Request an encoded path of the agent at HOST:PORT or https://HOST:PORT.
-
-        Raises:
-            InvalidRequest: if the agent has TLS, and no authority for it can be used.
-            Unavailable: if it cannot be reached.
-        """
-        # Loading takes longer than the loop may wait.
-        aiohttp: Any = await asyncio.to_thread(import_module, "aiohttp")
-        if self._http is None:
-            self._http = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),
-                timeout=aiohttp.ClientTimeout(
-                    total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S, connect=None
-                ),
-                auto_decompress=False,
-            )
-        root = address if "://" in address else f"http://{address}"
-        tls = self._context(agent_id) if root.startswith("https:") else True
-        try:
-            return await self._http.get(root + path, ssl=tls, allow_redirects=False)
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            why = str(error) or type(error).__name__
-            raise Unavailable(f"cannot reach the agent at {address}: {why}") from None
-
-    def _context(self, agent_id: AgentId) -> ssl.SSLContext:
-        made = self._contexts.get(agent_id)
-        if made is None or monotonic() - made[0] > _CONTEXT_S:
-            made = (monotonic(), agent_context(self._find_security(), agent_id))
-            self._contexts[agent_id] = made
-            if len(self._contexts) > _MOST_CONTEXTS:
-                self._contexts.popitem(last=False)
-        return made[1]
-
-
-class AgentFiles:
-    """Files of tasks, read from their agents.
-
-    Rule: an answer counts only if it is an agent's: over TLS by its certificate, and always by the
-    header that names the offset. So an address that an agent has made up discloses no other
-    server.
-    """
-
-    def __init__(self, security: ClientSecurity) -> None:
-        """Open nothing yet; `security` names the authorities of agents with TLS."""
-        self._http = AgentHttp(lambda: security)
-
-    async def close(self) -> None:
-        """Close all connections."""
-        await self._http.close()
-
     @asynccontextmanager
     async def read(self, agent_id: AgentId, address: str, link: str) -> AsyncIterator[Part]:
         """Open a part of a file, for the context.
 
         Raises:
-            InvalidRequest: if the agent finds the request malformed.
+            InvalidRequest: if the agent finds the request malformed, or has TLS, and no authority
+                for it can be used.
             NotFound: if it has no such file.
             LinkRefused: if it needs another link.
-            Unavailable: if it cannot be reached, or is busy; also while the chunks are read.
+            Unavailable: if it cannot be reached, or is Busy; Interrupted while the chunks are read.
         """
         answer = await self._get(agent_id, address, link)
         try:
@@ -211,7 +178,7 @@ class AgentFiles:
     async def _get(self, agent_id: AgentId, address: str, link: str) -> aiohttp.ClientResponse:
         if _PLACE.fullmatch(address) is None:
             raise Unavailable(f"{address!r} is no address of an agent")
-        answer = await self._http.get(agent_id, address, link)
+        answer = await self._request(agent_id, address, link)
         from aiohttp import ClientError
 
         if answer.status == 200:
@@ -222,9 +189,36 @@ class AgentFiles:
             reason = ""
         answer.close()
         text = reason if reason.isprintable() and reason else f"the agent answers {answer.status}"
-        if answer.status in (401, 403):
-            raise LinkRefused(text)
         raise _REFUSALS.get(answer.status, Unavailable)(text)
+
+    async def _request(self, agent_id: AgentId, address: str, path: str) -> aiohttp.ClientResponse:
+        """Request an encoded path of the agent at HOST:PORT or https://HOST:PORT."""
+        # Loading takes longer than the loop may wait.
+        aiohttp: Any = await asyncio.to_thread(import_module, "aiohttp")
+        if self._http is None:
+            self._http = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),
+                timeout=aiohttp.ClientTimeout(
+                    total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S, connect=None
+                ),
+                auto_decompress=False,
+            )
+        root = address if "://" in address else f"http://{address}"
+        tls = self._context(agent_id) if root.startswith("https:") else True
+        try:
+            return await self._http.get(root + path, ssl=tls, allow_redirects=False)
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            why = str(error) or type(error).__name__
+            raise Unavailable(f"cannot reach the agent at {address}: {why}") from None
+
+    def _context(self, agent_id: AgentId) -> ssl.SSLContext:
+        made = self._contexts.get(agent_id)
+        if made is None or monotonic() - made[0] > _CONTEXT_S:
+            made = (monotonic(), agent_context(self._find_security(), agent_id))
+            self._contexts[agent_id] = made
+            if len(self._contexts) > _MOST_CONTEXTS:
+                self._contexts.popitem(last=False)
+        return made[1]
 
 
 async def _chunks(answer: aiohttp.ClientResponse, address: str) -> AsyncGenerator[bytes, None]:

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from croupier.apps.run import output
 from croupier.apps.run.output import Outputs
-from croupier.apps.run.output_sources import Addresses, Links
+from croupier.apps.run.output_sources import OutputSources
 from croupier.cli.flags import Target
 from croupier.cli.printer import Printer
 from croupier.model.errors import Unavailable
@@ -25,14 +25,7 @@ from tests.harness.task_outputs import TaskOutputs, serving_outputs
 NONE = ClientSecurity()
 
 
-class Known(Addresses):
-    """Addresses that do not change."""
-
-    async def refresh(self) -> None:
-        """Do nothing."""
-
-
-def links_for(*task_ids: str, secret: str = "s1") -> pb.GetOutputLinksResponse:
+def links_for(*task_ids: str, secret: str = "s1", address: str = "") -> pb.GetOutputLinksResponse:
     answer = pb.GetOutputLinksResponse()
     for task_id in task_ids:
         answer.links.add(
@@ -41,6 +34,7 @@ def links_for(*task_ids: str, secret: str = "s1") -> pb.GetOutputLinksResponse:
             stdout=f"/output/f/{task_id}/stdout?expires=9&signature={secret}",
             stderr=f"/output/f/{task_id}/stderr?expires=9&signature={secret}",
             valid_for_ms=60_000,
+            http_address=address,
         )
     return answer
 
@@ -50,20 +44,20 @@ class Reading:
 
     def __init__(self, agent: TaskOutputs, operator: ScriptedOperator, target: Target) -> None:
         self.agent, self.operator = agent, operator
-        self.links = Links(target)
-        self.addresses = Known(target)
-        self.addresses.learn("a1", agent.address)
+        self.sources = OutputSources(target)
+        self.sources.learn("a1", agent.address)
         self.out, self.warnings = io.BytesIO(), list[str]()
 
-    async def read(self, *task_ids: str, security: ClientSecurity = NONE) -> bytes:
+    async def read(
+        self, *task_ids: str, security: ClientSecurity = NONE, has_agent: bool = True
+    ) -> bytes:
         """Print the output of ended tasks, and return what was printed on stdout."""
         printer = Printer(self.out, io.BytesIO(), prefixed=False)
-        warn = self.warnings.append
-        ways = (self.addresses, self.links, warn, lambda: security)
+        ways = (self.sources, self.warnings.append, lambda: security)
         async with Outputs(printer, *ways) as outputs:
             for index, task_id in enumerate(task_ids):
                 outputs.follow(index, "a1", "f", task_id)
-                outputs.on_ended(task_id, has_run=True)
+                outputs.on_ended(task_id, has_run=True, has_agent=has_agent)
             async with asyncio.timeout(10):
                 await outputs.finished()
         return self.out.getvalue()
@@ -92,6 +86,23 @@ async def test_without_authentication_no_link_is_asked_for(reading: Reading) -> 
     assert await reading.read("run-0") == b"hello\n"
     assert not reading.operator.asked
     assert not any("signature" in path for path in reading.agent.asked)
+
+
+async def test_an_agent_that_has_moved_is_found(reading: Reading) -> None:
+    reading.agent.secret = ""
+    reading.sources.learn("a1", "127.0.0.1:9")
+    moved = links_for("run-0", address=reading.agent.address)
+    reading.operator.answers[pb.GetOutputLinksRequest] = moved
+    assert await reading.read("run-0") == b"hello\n"
+    assert reading.warnings == []
+    assert not any("signature" in path for path in reading.agent.asked)
+
+
+async def test_output_that_was_lost_with_its_agent_is_reported_at_once(reading: Reading) -> None:
+    reading.sources.learn("a1", "127.0.0.1:9")
+    assert await reading.read("run-0", has_agent=False) == b""
+    assert len(reading.warnings) == 2
+    assert all(each.endswith("; the agent has left the cluster") for each in reading.warnings)
 
 
 async def test_a_refused_link_is_renewed(reading: Reading) -> None:
@@ -172,7 +183,7 @@ async def test_only_the_agents_own_certificate_is_accepted(
     files = authority().issue(tmp_path_factory.mktemp("tls"), role)
     reading.agent.secret = ""
     async with serving_tls(reading.agent, str(files.cert.parent)):
-        reading.addresses.learn("a1", reading.agent.address)
+        reading.sources.learn("a1", reading.agent.address)
         got = await reading.read("run-0", security=ClientSecurity(files.ca))
     assert (got == b"hello\n") == is_read
     if not is_read:
@@ -184,6 +195,6 @@ async def test_an_agent_with_tls_needs_authorities_to_trust(
     reading: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(output, "LAST_S", 0.05)
-    reading.addresses.learn("a1", "https://127.0.0.1:1")
+    reading.sources.learn("a1", "https://127.0.0.1:1")
     assert await reading.read("run-0") == b""
     assert all("give --tls-ca" in each for each in reading.warnings)

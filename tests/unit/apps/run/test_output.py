@@ -1,41 +1,36 @@
-"""What `croupier run` asks the master for: agents' addresses, output, and how long it waits."""
+"""The output of busy agents, and how long `croupier run` waits."""
 
 from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from croupier.apps.run import output, output_sources
+from croupier.apps.run import output
 from croupier.apps.run.job import Job
 from croupier.apps.run.job_run import Limits, limit_over
 from croupier.apps.run.launcher import Launcher
 from croupier.apps.run.output import Outputs
-from croupier.apps.run.output_sources import Addresses, Links
-from croupier.cli.connection import Master
-from croupier.cli.flags import LOCAL, Target
+from croupier.apps.run.output_sources import OutputSources, TaskKey
+from croupier.cli.flags import Target
 from croupier.cli.printer import Printer
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import TaskState, TaskStatus
 from croupier.net.address import Address
 from croupier.sdk import Conflict
-from croupier.v1 import operator_pb2 as pb
-from croupier.v1.framework_pb2 import AgentDescription
-from croupier.v1.resources_pb2 import Attribute
 from tests.harness.eventually import eventually
 from tests.harness.task_outputs import TaskOutputs, serving_outputs
 
 
-class Known(Addresses):
+class Known(OutputSources):
     """Addresses that do not change."""
 
-    async def refresh(self) -> None:
+    async def refresh(self, key: TaskKey) -> None:
         """Do nothing: there is no master."""
 
 
@@ -51,11 +46,10 @@ async def ended_task(agent: TaskOutputs, shown: Shown) -> AsyncIterator[Outputs]
     """Follow a task that has ended, while its agent has too many readers."""
     agent.texts["run-0", "stdout"] = b"hello\n"
     agent.status = 503
-    addresses = Known(Target((Address("127.0.0.1", 9),)))
-    addresses.learn("a1", agent.address)
+    sources = Known(Target((Address("127.0.0.1", 9),)))
+    sources.learn("a1", agent.address)
     printer = Printer(shown.out, io.BytesIO(), prefixed=False)
-    links = Links(Target((Address("127.0.0.1", 9),)))
-    async with Outputs(printer, addresses, links, shown.warnings.append) as outputs:
+    async with Outputs(printer, sources, shown.warnings.append) as outputs:
         outputs.follow(0, "a1", "f", "run-0")
         outputs.on_ended("run-0", has_run=True)
         yield outputs
@@ -77,44 +71,8 @@ async def test_an_agent_that_stays_busy_is_given_up(monkeypatch: pytest.MonkeyPa
     shown = Shown()
     async with serving_outputs() as agent, ended_task(agent, shown) as outputs:
         await outputs.finished()
-    problem = "may be cut short: HTTP 503"
+    problem = "may be cut short: too many readers"
     assert sorted(shown.warnings) == [f"run-0: {s} {problem}" for s in ("stderr", "stdout")]
-
-
-# Addresses of agents, as `croupier run` asks the master for them.
-
-
-class Agents:
-    """A master of a newer release: one agent has an attribute of an unknown kind."""
-
-    address = "a:1"
-
-    def __init__(self) -> None:
-        self.service = SimpleNamespace(ListAgents=self._list)
-
-    async def ask(
-        self, question: Callable[[Any], Coroutine[Any, Any, Any]], request: object
-    ) -> object:
-        return await question(request)
-
-    async def _list(self, _: pb.ListAgentsRequest) -> pb.ListAgentsResponse:
-        newer = AgentDescription(agent_id="A2", attributes=[Attribute(name="zone")])
-        moved = AgentDescription(agent_id="A1", http_address="h1:2")
-        return pb.ListAgentsResponse(agents=[pb.AgentView(agent=each) for each in (newer, moved)])
-
-
-async def test_one_agent_that_cannot_be_shown_hides_no_address(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    @asynccontextmanager
-    async def connected(_: Target) -> AsyncIterator[Master]:
-        yield cast("Master", Agents())
-
-    monkeypatch.setattr(output_sources, "connected", connected)
-    known = Addresses(LOCAL)
-    known.learn("A1", "h1:1")
-    await known.refresh()
-    assert known.of("A1") == "h1:2"
 
 
 # The limit of a run's wait for resources.
