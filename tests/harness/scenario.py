@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -44,6 +45,7 @@ from croupier.model.agent_orders import (
 )
 from croupier.model.errors import CroupierError
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.isolation import Isolation, Limits
 from croupier.model.principal import PrincipalName
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings, parse_amounts
@@ -224,11 +226,21 @@ class Story(AccessCommands, OperatorCommands, TaskCommands):
         run_as, role = Command(("true",), user=options.pop("user", "")), options.pop("in", "")
         # 3 s is what tasks have by default.
         grace_ms = round(float(options.pop("grace", 3)) * 1000)
+        bounds = [each.split(":") for each in _several(options.pop("limits", ""))]
+        limits = Limits(**{name: int(most) for name, most in bounds})
+        box = options.pop("isolation", "")
+        isolation = Isolation("namespaces" in box, "no-network" in box, box * (":" in box))
         named = [f"m-{each}" for each in _several(options.pop("from", ""))]
         session, offers = self._sessions[plain[0]], self.world.offers(self._sessions[plain[0]])
         wanted = named or [o.offer_id for o in offers if "all" in plain or o.role == role] or None
         tasks = [
-            replace(make_task(task, each), command=run_as, grace_ms=grace_ms)
+            replace(
+                make_task(task, each),
+                command=run_as,
+                grace_ms=grace_ms,
+                limits=limits,
+                isolation=isolation,
+            )
             for task, each in options.items()
         ]
         self.world.accept(session, *tasks, offers=wanted)
@@ -340,30 +352,36 @@ class Story(AccessCommands, OperatorCommands, TaskCommands):
         self._sessions.clear()
 
     def _do_reregister(self, plain: list[str], options: dict[str, str]) -> None:
-        """Register an agent again with these tasks: `reregister a1 cpus:4 F.t1 F.t2/cpus:2`."""
-        flags = ("lines-up", "incomplete", "finished")
+        """Register an agent with tasks: `reregister a1 cpus:4 F.t1 F.t2/cpus:2@ROLE`."""
+        flags = ("lines-up", "incomplete", "unproven", "finished", "gone")
         name, resources, *tasks = [word for word in plain if word not in flags]
-        agent_id = AgentId(self._ids[name])
-        state = TaskState.FINISHED if "finished" in plain else TaskState.RUNNING
+        agent_id = AgentId(self._ids.get(name, name))
+        state = TaskState[next((each.upper() for each in plain if each in flags[3:]), "RUNNING")]
         listed = []
         for task in tasks:
-            owner, _, rest = task.partition(".")
-            task_id, _, amount = rest.partition("/")
-            framework_id = FrameworkId(self._ids[owner])
+            words = re.fullmatch(r"(.+)\.([^/@]+)(?:/([^@]*))?(?:@(.+))?", task)
+            assert words, task
+            owner, task_id, amount, role = words.groups()
+            framework_id = FrameworkId(self._ids.get(owner, owner))
             place = (framework_id, TaskId(task_id), agent_id)
             status = TaskStatus(*place, state, Source.EXECUTOR, sequence=1)
-            info = make_task(task_id, amount or options.get("each", "cpus:1;mem:1GB"))
+            each = options.get("each", "cpus:1;mem:1GB") if amount is None else amount
+            info = make_task(task_id, each)
             if "group" in options:
                 info = in_group(options["group"], info)
-            listed.append(AgentTask(framework_id, info, status, (status,)))
+            known, unproven = Role(role) if role else None, "unproven" in plain
+            listed.append(AgentTask(framework_id, info, status, (status,), known, unproven))
+        if isinstance(self.world, SecuredWorld):
+            self.world.as_principal(options.get("by", ""))
         session = self.world.agent(
             resources,
             name,
             agent_id=agent_id,
             tasks=tuple(listed),
+            features=options.get("features", ""),
+            default_user=options.get("default-user", AGENT_USER),
             lines_up="lines-up" in plain,
             incomplete="incomplete" in plain,
-            features=options.get("features", ""),
         )
         if session in self.world.closed:
             self._out = [line.replace(f"session {session} ", f"{name} ") for line in self._out]

@@ -1,4 +1,4 @@
-"""A listed task is adopted if the ledger has it, or with proof that a master launched it."""
+"""Proofs that a master launched a task, and bounds of the resources of agents."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from dataclasses import replace
 import pytest
 
 from croupier.master.access.cluster_keys import LaunchProofs
-from croupier.master.core import calls
 from croupier.master.core.access_records import TokenKind
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import AgentTask
-from croupier.master.core.facts import AgentRefused, TasksUnproven
+from croupier.master.core.facts import AgentRefused
 from croupier.master.core.messages import Registered
 from croupier.master.core.settings import Settings
 from croupier.master.core.token_commands import CreateToken
 from croupier.master.session import AgentSession
 from croupier.master.wire.from_agent import tasks_from_wire
-from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask
-from croupier.model.demand import Placement
+from croupier.model.agent_orders import LaunchTask
 from croupier.model.errors import Conflict, InvalidRequest, NotFound
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
@@ -46,89 +44,6 @@ def listed(
 
 def register(world: World, *tasks: AgentTask, total: str = "cpus:4;mem:4GB") -> SessionId:
     return world.agent(total, "host-a2", agent_id=AGENT, tasks=tasks)
-
-
-def orders(world: World, session: SessionId) -> list[object]:
-    return [each for each in world.sent[session] if not isinstance(each, Registered)]
-
-
-@pytest.mark.parametrize("who", ["annas", "unknown"])
-def test_an_invented_task_is_ended_and_charges_no_framework(who: str) -> None:
-    scene = Scene()
-    framework_id = scene.annas if who == "annas" else FrameworkId("other-1-F1")
-    known = set(scene.state.frameworks)
-    used = repr(scene.state.allocator.queries.used_by_role())
-    session = register(scene, listed(framework_id))
-    assert set(scene.state.frameworks) == known
-    assert repr(scene.state.allocator.queries.used_by_role()) == used
-    assert TaskId("x") not in scene.state.frameworks[scene.annas].tasks
-    kill, ack = orders(scene, session)
-    assert isinstance(kill, KillTask)
-    assert (kill.framework_id, kill.task_id) == (framework_id, "x")
-    assert ack == AcknowledgeUpdate(framework_id, TaskId("x"), 1)
-    assert TasksUnproven(AGENT, "host-a2", 1, f"{framework_id}/x") in scene.facts
-
-
-def test_a_proven_task_is_adopted() -> None:
-    world = SecuredWorld()
-    register(world, replace(listed("other-1-F1"), is_unproven=False))
-    assert TaskId("x") in world.state.frameworks[FrameworkId("other-1-F1")].tasks
-    assert not [each for each in world.facts if isinstance(each, TasksUnproven)]
-
-
-def test_the_ledger_proves_a_task_of_an_older_release() -> None:
-    scene = Scene()
-    task = scene.state.frameworks[scene.annas].tasks[TaskId("t1")]
-    scene.restart()
-    status = TaskStatus(scene.annas, TaskId("t1"), AgentId("a1"), TaskState.RUNNING, sequence=1)
-    report = AgentTask(scene.annas, task.info, status, (status,), is_unproven=True)
-    scene.as_principal("agent/a1").agent("cpus:4;mem:4GB", agent_id="a1", tasks=(report,))
-    assert scene.state.frameworks[scene.annas].tasks[TaskId("t1")].state is TaskState.RUNNING
-
-
-def test_an_agent_that_never_had_a_task_of_the_ledger_registers() -> None:
-    """It answered a KILL of a task unknown to it by GONE, without the resources."""
-    scene = Scene()
-    scene.restart()
-    place = (scene.annas, TaskId("t1"), AgentId("a1"))
-    status = TaskStatus(*place, TaskState.GONE, sequence=1)
-    report = AgentTask(scene.annas, make_task("t1", ""), status, (status,), is_unproven=True)
-    session = scene.as_principal("agent/a1").agent("cpus:4;mem:4GB", agent_id="a1", tasks=(report,))
-    assert isinstance(scene.sent[session][0], Registered)
-    assert scene.state.frameworks[scene.annas].tasks[TaskId("t1")].state is TaskState.GONE
-
-
-def test_a_queued_task_is_not_ended_by_an_agent_that_claims_it() -> None:
-    world = World()
-    session = world.framework("ads/prod")
-    task = make_task("x", "cpus:3")
-    world.call(session, calls.Submit((task,), Role("ads/prod"), Placement()))
-    agent = register(world, listed(world.framework_id(session)))
-    # The agent's own claim is refused, and the task is placed by the master.
-    assert [type(each) for each in orders(world, agent)] == [
-        KillTask,
-        AcknowledgeUpdate,
-        LaunchTask,
-    ]
-
-
-def test_an_unproven_end_is_acknowledged_and_not_reported() -> None:
-    scene = Scene()
-    session = register(scene, listed(scene.annas, state=TaskState.FINISHED))
-    assert orders(scene, session) == [AcknowledgeUpdate(scene.annas, TaskId("x"), 1)]
-    assert not [each for each in scene.updates(scene.session) if each.task_id == "x"]
-    assert not [each for each in scene.facts if isinstance(each, TasksUnproven)]
-
-
-def test_a_recovery_window_adopts_until_it_ends() -> None:
-    world = SecuredWorld(settings=Settings(adopt_unproven_s=10.0))
-    world.restart()
-    world.pass_time(9.0)
-    register(world, listed("other-1-F1"))
-    assert world.state.frameworks[FrameworkId("other-1-F1")].tasks
-    world.pass_time(1.0)
-    register(world, listed("other-1-F2"))
-    assert FrameworkId("other-1-F2") not in world.state.frameworks
 
 
 @pytest.mark.parametrize("number", [(1, 2), (2, 1), (77, 1)])

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from croupier.master.allocator import Allocator
 from croupier.master.core import calls
-from croupier.master.core.events import AgentTask
 from croupier.master.core.messages import PreemptRequested
-from croupier.master.core.records import FrameworkRecord, Registry
-from croupier.master.core.settings import Settings
-from croupier.master.core.state_recovery import recover_state
+from croupier.master.core.records import FrameworkRecord
 from croupier.master.wire.to_framework import event_to_wire
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.attributes import matches, not_matches
@@ -18,7 +14,6 @@ from croupier.model.demand import Demand
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
-from croupier.model.task import Source, TaskInfo, TaskState, TaskStatus
 from tests.harness.world import World, make_task
 
 ADS, WEB, DEV = Role("ads/prod"), Role("web"), Role("dev")
@@ -28,10 +23,6 @@ LARGE = Resources.parse("cpus:4;mem:1GB")
 
 def both() -> tuple[Demand, ...]:
     return (Demand(UNIT, 2), Demand(LARGE, 1, role=WEB))
-
-
-def used(world: World, role: Role) -> dict[str, int]:
-    return dict(world.state.allocator.queries.used_by_role().get(role, {}))
 
 
 def test_constraints_by_pattern_choose_agents() -> None:
@@ -54,45 +45,6 @@ def test_roles_are_sent_to_agents_and_saved() -> None:
     record = world.saved[-1]
     assert isinstance(record, FrameworkRecord)
     assert record.roles == (DEV, ADS)
-
-
-class TestAfterARestart:
-    def listed(self, task_id: str, role: Role | None) -> AgentTask:
-        task: TaskInfo = make_task(task_id)
-        running = TaskStatus(
-            FrameworkId("f1"),
-            task.task_id,
-            AgentId("a1"),
-            TaskState.RUNNING,
-            Source.EXECUTOR,
-            sequence=1,
-        )
-        return AgentTask(FrameworkId("f1"), task, running, (), role)
-
-    def test_framework_keeps_its_roles(self) -> None:
-        registry = Registry()
-        registry.apply(FrameworkRecord(FrameworkId("f1"), "f", (ADS, WEB), 600.0))
-        state = recover_state(registry, "m2", Settings(), Allocator(), 0.0)
-        assert state.frameworks[FrameworkId("f1")].roles == (ADS, WEB)
-        world = World(state=state)
-        world.agent(
-            "cpus:8;mem:8GB",
-            agent_id="a1",
-            tasks=(self.listed("t1", WEB), self.listed("t2", DEV), self.listed("t3", None)),
-        )
-        tasks = state.frameworks[FrameworkId("f1")].tasks
-        assert [tasks[TaskId(f"t{n}")].role for n in (1, 2, 3)] == [WEB, DEV, ADS]
-        assert [used(world, role)["cpus"] for role in (ADS, WEB, DEV)] == [1000] * 3
-
-    def test_framework_known_by_its_tasks_has_their_role(self) -> None:
-        world = World()
-        listed = (self.listed("t1", WEB), self.listed("t2", DEV))
-        session = world.agent("cpus:8;mem:8GB", agent_id="a1", tasks=listed)
-        assert world.state.frameworks[FrameworkId("f1")].roles == (WEB,)
-        world.framework(roles=(ADS,), framework_id="f1")
-        assert [used(world, role)["cpus"] for role in (WEB, DEV)] == [1000] * 2
-        world.finish(session, "f1", "t2")
-        assert not used(world, DEV)
 
 
 class TestRefusals:
