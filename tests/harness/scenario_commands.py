@@ -63,6 +63,14 @@ class Commands:
     _names: dict[str, str]
     _ids: dict[str, str]
 
+    def _join(self, name: str, session: SessionId, known: str) -> None:
+        """Know a peer by the name that the scenario gives it, also in the output so far."""
+        self._sessions[name] = session
+        self._ids[name] = known
+        self._names[known] = name
+        # These lines came before the session had a name.
+        self._out = [line.replace(f"session {session} ", f"{name} ") for line in self._out]
+
     def _with_names(self, text: str) -> str:
         """Return text with the names that a scenario gives, instead of ids."""
         for known, name in self._names.items():
