@@ -18,6 +18,7 @@ import grpc.aio
 
 from croupier.agent.recover import clean_up
 from croupier.net.address import Address
+from croupier.net.credentials import ClientSecurity
 from croupier.net.transport import free_addresses, make_channel
 from croupier.v1 import operator_pb2
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
@@ -32,7 +33,8 @@ START_S = 60.0
 class Cluster:
     """A master and agents; tests add the frameworks."""
 
-    def __init__(self, work_dir: Path) -> None:
+    def __init__(self, work_dir: Path, security: ClientSecurity | None = None) -> None:
+        """`security` is of the operator's connection."""
         self.work_dir = work_dir
         self.listen, self.http = free_addresses(2)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -40,7 +42,7 @@ class Cluster:
         self.environment: Mapping[str, str] | None = None
         # Flags of all agents that are started next.
         self.agent_flags: tuple[str, ...] = UNISOLATED
-        self._channel: grpc.aio.Channel = make_channel(self.listen)
+        self._channel: grpc.aio.Channel = make_channel(self.listen, security)
         self.operator = OperatorServiceStub(self._channel)
 
     @property

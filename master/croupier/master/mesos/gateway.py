@@ -39,8 +39,9 @@ _STATUS: Final = (
     (TooSlow, 408),
     (Unavailable, 503),
 )
-# A whole call, and its head.
-LIMITS: Final = HttpLimits(most_received=MAX_MESSAGE_BYTES + 64 * 1024)
+# A whole call, and its head. Mesos never closes an idle connection, and some clients fail if the
+# one for their calls is closed.
+LIMITS: Final = HttpLimits(most_received=MAX_MESSAGE_BYTES + 64 * 1024, idle_s=24 * 3600.0)
 # What each master answers itself, so that a client can look whether it is one.
 _OWN: Final = frozenset({"/version", "/master/version", "/health", "/master/health"})
 
