@@ -144,10 +144,7 @@ def _load(name: str) -> None:
 
 
 def installed() -> Plugins:
-    """Return the entry points of all installed packages.
-
-    importlib.metadata finds them too, but its import alone would take a tenth of a start.
-    """
+    """Return the entry points of all packages; importlib.metadata would take a tenth of a start."""
     found: Plugins = defaultdict(dict)
     for file in (file for folder in sys.path for file in Path(folder).glob(FILES)):
         text = ""

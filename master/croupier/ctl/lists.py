@@ -139,10 +139,7 @@ def _ambiguous(problem: str, candidates: Sequence[str]) -> str:
 
 
 def _named(known: Sequence[T], named: str, ids: Callable[[T], tuple[str, str]]) -> list[T]:
-    """Return the object of this id, or else those of this name, short id or end of an id.
-
-    `ids` returns the id and the name of an object.
-    """
+    """Return the object of an id, or else of a name or a part of an id; `ids` returns both."""
     return (
         [each for each in known if ids(each)[0] == named]
         or [each for each in known if ids(each)[1] == named]

@@ -33,10 +33,7 @@ def affected_task(task: TaskView) -> AffectedTask:
 def affected(
     tasks: Sequence[TaskView], names: Mapping[str, str], hostnames: Mapping[str, str]
 ) -> Affected:
-    """Return what ending `tasks`, which are all live, affects.
-
-    `names` are those of frameworks, and `hostnames` those of agents, by their ids.
-    """
+    """Return what ending live `tasks` affects; `names` and `hostnames` are those of ids."""
     frameworks = Counter(task.framework_id for task in tasks)
     agents = Counter(task.agent_id for task in tasks if task.agent_id)
     return Affected(

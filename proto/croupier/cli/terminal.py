@@ -45,10 +45,7 @@ def many(number: int, noun: str) -> str:
 
 
 def print_lines(*lines: str, file: TextIO | None = None) -> None:
-    """Print `lines` to stdout, or to `file`, with control characters escaped.
-
-    On a terminal they are wrapped at its width.
-    """
+    """Print lines to stdout or `file`: escaped, and wrapped at the width of a terminal."""
     out = file or sys.stdout
     width = shutil.get_terminal_size().columns if out.isatty() else None
     text = "".join(f"{line}\n" for line in wrapped(lines, width))

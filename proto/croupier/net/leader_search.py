@@ -32,10 +32,7 @@ Ask = Callable[[Address, float], Awaitable[LeaderAnswer]]
 
 
 class LeaderSearch:
-    """One search, which takes at most `timeout_s`.
-
-    A follower is asked again until then: an election takes a few seconds.
-    """
+    """One search of at most `timeout_s`; followers are asked again: an election takes seconds."""
 
     def __init__(self, ask: Ask, timeout_s: float, *, by_token: bool = False) -> None:
         """Search by `ask(address, timeout_s)`, which raises CroupierError if there is no answer.
@@ -134,10 +131,7 @@ class Masters:
     """
 
     def __init__(self, addresses: Sequence[Address], *, only_loopback: bool = False) -> None:
-        """Start with the first of `addresses`; a redirect may lead to others.
-
-        With `only_loopback` no redirect leads to another machine.
-        """
+        """Start with the first of `addresses`; redirects lead to others, or `only_loopback`."""
         assert addresses
         self._only_loopback = only_loopback
         self._list = cycle(addresses)

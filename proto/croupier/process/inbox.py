@@ -85,10 +85,7 @@ class Inbox(Generic[EventT]):
         self._put(event, self._cost_of(event))
 
     async def wait(self, timeout_s: float | None) -> None:
-        """Wait for an event, at most `timeout_s` seconds; None waits without end.
-
-        Other tasks of the loop get a turn in any case.
-        """
+        """Wait for an event, `timeout_s` at most, unless None; other tasks get a turn at least."""
         if self._events or (timeout_s is not None and timeout_s <= 0):
             await asyncio.sleep(0)
             return

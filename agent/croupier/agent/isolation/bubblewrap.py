@@ -146,10 +146,7 @@ class View:
 
 
 def _parents(path: str) -> Iterator[str]:
-    """Make the directories above a path with permissions for all users.
-
-    Those that bubblewrap makes itself are for its own user only.
-    """
+    """Make the directories above a path for all users; bubblewrap would for its own user only."""
     for parent in reversed(Path(path).parents[:-1]):
         yield from (*_OPEN, str(parent))
 

@@ -188,10 +188,7 @@ def filter_bytes(machine: str = "", *, has_ports: bool = False) -> bytes:
 
 
 def oci_profile(machine: str = "") -> dict[str, object]:
-    """Return the same filter as `linux.seccomp` of an OCI runtime's configuration.
-
-    Raises KeyError if there is none for the machine.
-    """
+    """Return the same filter as OCI's `linux.seccomp`; raises KeyError for another machine."""
     kind = MACHINES[machine or platform.machine()]
     calls = [
         {"names": [rule.name], "action": "SCMP_ACT_ERRNO", "errnoRet": rule.error, **condition}

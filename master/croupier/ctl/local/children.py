@@ -58,10 +58,7 @@ class Children:
     def start(
         self, daemon: Daemon, log: Path, environment: Mapping[str, str], stdin: int | None = None
     ) -> Child:
-        """Start `daemon` in its own process group, which Ctrl-C does not reach.
-
-        `stdin` is a descriptor of this process; None is /dev/null.
-        """
+        """Start `daemon` in a process group without Ctrl-C; `stdin` None is /dev/null."""
         null, stderr = os.devnull, str(log)
         own = (
             (os.POSIX_SPAWN_OPEN, 0, null, os.O_RDONLY, 0)

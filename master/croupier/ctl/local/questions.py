@@ -30,10 +30,7 @@ async def admits(target: Target, join: BearerToken) -> bool:
 
 
 async def connected_agents(target: Target) -> dict[str, str]:
-    """Return the isolation of tasks, in words, of each agent that is connected, by hostname.
-
-    There is none if the master does not answer.
-    """
+    """Return, by hostname, the isolation of connected agents in words; none without an answer."""
     try:
         async with connected(target) as master:
             known = await all_of(master, "agents")

@@ -83,10 +83,7 @@ def role_page(found: View, width: int | None) -> Iterator[str]:
 def _tasks(
     found: View, number: int, more: str, width: int | None, omitted: str = ""
 ) -> Iterator[str]:
-    """Yield the number of tasks that have not ended, and the first of them.
-
-    `omitted` is the title of a column that is the same for all.
-    """
+    """Yield how many tasks have not ended, and the first ones, without the column `omitted`."""
     tasks = found["tasks"]
     yield ""
     yield f"{many(number, 'task')} that {'has' if number == 1 else 'have'} not ended" + (
@@ -109,10 +106,7 @@ def event_section(events: Sequence[View], width: int | None) -> Iterator[str]:
 
 
 def event_lines(event: View, width: int | None) -> list[str]:
-    """Return the lines of an event, wrapped at `width` columns; None does not wrap.
-
-    Words, such as ids, are never split.
-    """
+    """Return the lines of an event, wrapped between words at `width` columns; None: not wrapped."""
     is_wide = width is None or width >= WIDE
     time = time_text(event["time_ms"])
     head = f"{(time if is_wide else time[11:19]) or '?'} "

@@ -82,10 +82,7 @@ def read_vector(found: object) -> Vector:
 
 
 def _check_nesting(value: object) -> None:
-    """Refuse a value that is nested too deeply for a recursive reader.
-
-    The depth at which Python raises RecursionError depends on its version.
-    """
+    """Refuse a value nested too deeply for readers; Python's own bound depends on its version."""
     level: list[object] = [value]
     for _ in range(_MAX_NESTING):
         level = [child for each in level for child in _children(each)]

@@ -227,10 +227,7 @@ class RateLimiter:
             usage.held -= size
 
     async def counted(self, usage: Usage | None, calls: int) -> None:
-        """Count calls of a stream before they are parsed; None is not limited.
-
-        Wait if they, or what came before, came too fast.
-        """
+        """Count calls of a stream, unless None, before they are parsed; wait if too fast."""
         if usage is not None:
             usage.units.take(calls * OVERHEAD, self._clock.now())
             await self.settle(usage)
@@ -305,10 +302,7 @@ class Pace:
         self._free_at = 0.0
 
     async def passed(self, size: int) -> None:
-        """Count `size` bytes; wait while the pace is exceeded.
-
-        Everything else has at least one turn of the loop meanwhile.
-        """
+        """Count `size` bytes; wait until all others had a turn, and while the pace is exceeded."""
         now = self._clock.now()
         self._free_at = max(now, self._free_at) + size / BYTES_PER_S
         await asyncio.sleep(max(0.0, self._free_at - now - BURST_S))

@@ -128,10 +128,7 @@ class EtcdClient:
         return await self._attempt_at(self._endpoints[self._current], method, question, timeout_s)
 
     async def probe(self, key: bytes) -> None:
-        """Read `key` from every member, also from those that no other call asks.
-
-        A member answers only while it is connected to a majority.
-        """
+        """Read `key` from every member: one answers only while it is connected to a majority."""
         read = pb.RangeRequest(key=key)
         await asyncio.gather(*(self._probe_at(each, read) for each in self._endpoints))
 

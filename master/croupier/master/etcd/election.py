@@ -148,10 +148,7 @@ class EtcdElection:
             await self._revoke(term.lease)
 
     async def _try_to_lead(self) -> bool:
-        """Try once to lead, and return whether this master leads.
-
-        If another master leads, wait until that may have changed.
-        """
+        """Try once to lead, or wait for a change of leader; return whether this master leads."""
         held, revision = await self._client.get(self._keys.leader)
         if held is not None and held.lease in self._old_leases:
             # The key is still held by a lease of an earlier term of this master.

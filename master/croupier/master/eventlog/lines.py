@@ -146,10 +146,7 @@ Line = Head | Known | LogEntry
 
 
 def summarise(state: State) -> Callable[[], Iterator[Known]]:
-    """Collect the state now; the returned function lists it at any later time.
-
-    O(agents + frameworks x demands + tasks + offers).
-    """
+    """Collect the state to list it later. O(agents + frameworks x demands + tasks + offers)."""
     roles = list(state.allocator.queries.roles().items())
     agents = [
         (agent.agent_id, agent.hostname, agent.total, agent.attributes, agent.features)

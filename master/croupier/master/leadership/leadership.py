@@ -173,10 +173,7 @@ class Terms:
         limits: SessionLimits | None,
         box: KeyBox,
     ) -> None:
-        """Announce each term to `leadership`; `limits` apply to its sessions.
-
-        `box` seals and opens the secrets of tasks.
-        """
+        """Announce terms to `leadership`, with `limits` of sessions, and `box` for secrets."""
         self.first_began = asyncio.Event()
         self._config, self._ha_backend, self._leadership = config, ha_backend, leadership
         self._metrics, self._clock, self._limits, self._box = metrics, clock, limits, box

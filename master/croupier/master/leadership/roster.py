@@ -60,10 +60,7 @@ class Candidate:
 
 
 def read_candidate(address: str, value: bytes) -> Candidate | None:
-    """Parse the value that a master wrote under the key of `address`; None if it is malformed.
-
-    Fields that a newer release has added are ignored.
-    """
+    """Parse a master's value under the key of `address`, new fields aside; None if malformed."""
     if len(value) > MOST_BYTES:
         return None
     try:

@@ -267,10 +267,7 @@ class Checks:
             requirement.check(call, request, permissions)
 
     def ended(self, call: Call, result: str) -> None:
-        """Count a call if it is refused, and write its audit line if it needs one.
-
-        `result` is the name of its status.
-        """
+        """Count a refused call; write its audit line if it needs one, with the status `result`."""
         if result == _STATUS.PERMISSION_DENIED.name:
             self.denied[short_name(call.method)] += 1
         if not self._audit.is_on:

@@ -129,10 +129,7 @@ def _listed(
 def all_roles(
     request: pb.ListRolesRequest, tasks: Counter[Role], caller: Principal = ANONYMOUS
 ) -> Listed[pb.RoleView]:
-    """List roles with frameworks or settings, and their parents; `tasks` counts those of each.
-
-    The caller gets those that it may view.
-    """
+    """List visible roles with frameworks or settings, and parents; `tasks` counts those of each."""
     has_text = text_filter(request.text)
 
     def keys(state: State) -> list[str]:

@@ -50,10 +50,7 @@ class StaticFiles:
     def __init__(
         self, directory: Path = DIRECTORY, other_pages: Callable[[], Sequence[str]] = lambda: ()
     ) -> None:
-        """List the files of `directory`.
-
-        The page may connect to the masters at the URLs of `other_pages`.
-        """
+        """List the files of `directory`; the page may connect to masters at `other_pages`."""
         self._other_pages = other_pages
         self._paths = {
             str(path.relative_to(directory)): path

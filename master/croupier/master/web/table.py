@@ -182,10 +182,7 @@ class ApiRoute:
 
 
 def call_route(path: str, method: str, summary: str, *, is_shared: bool = False) -> ApiRoute:
-    """Return the route to a call of the operator service, such as `GetOverview`.
-
-    The fields of its request are the variable parts of the path.
-    """
+    """Return the route to an operator call such as `GetOverview`, whose fields are in the path."""
     request, answer = (getattr(pb, f"{method}{end}") for end in ("Request", "Response"))
 
     async def handle(asked: Asked) -> Any:

@@ -32,10 +32,7 @@ class V2Groups:
     """The groups of all runs of an agent in version 2."""
 
     def __init__(self, directory: GroupDirectory, total: Bounds | None) -> None:
-        """Use a directory whose groups have the controllers.
-
-        `total` bounds all of them together; None leaves that as it is.
-        """
+        """Use a directory whose groups have the controllers; `total` bounds all, unless None."""
         self._directory = directory
         files = (*_FEATURES, _SWAP, _AS_ONE, _IO, _KILL)
         self._has = {file for file in files if directory.has(file)}
