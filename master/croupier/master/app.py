@@ -15,6 +15,7 @@ from croupier.master.driver import Driver
 from croupier.master.leadership.ha_backend import HaBackend, OpenHaBackend, open_ha_backend
 from croupier.master.leadership.leadership import Leadership, Terms, resign
 from croupier.master.leadership.roster import Candidate, Roster, problem_text
+from croupier.master.leadership.term import TermSetting
 from croupier.master.metrics.counters import Metrics
 from croupier.master.metrics.gauges import collectors
 from croupier.master.services.access import AccessService
@@ -148,15 +149,8 @@ class MasterDaemon:
         await self._listen_for_mesos(security, roster)
         if presence is not None:
             presence.start(own)
-        terms = Terms(
-            self._config,
-            self._ha_backend,
-            leadership,
-            self._metrics,
-            self._clock,
-            self._limits,
-            box,
-        )
+        setting = TermSetting(self._config, self._metrics, self._clock, self._limits, box)
+        terms = Terms(setting, self._ha_backend, leadership)
         self._leading = asyncio.create_task(terms.run(), name="terms")
         if not self._ha_backend.is_shared:
             # Peers that connect meanwhile wait instead of being refused.

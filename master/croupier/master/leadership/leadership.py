@@ -13,7 +13,7 @@ import random
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 from croupier.master.access.caller import current_call
 from croupier.master.core.effects import PAUSE, Pause
@@ -21,11 +21,7 @@ from croupier.master.core.events import Query, Question
 from croupier.master.core.state import State
 from croupier.master.eventlog.recorder import FileRecorder
 from croupier.master.leadership.ha_backend import Election, HaBackend
-from croupier.master.leadership.term import Overtaken, Term, begin_term
-from croupier.master.metrics.counters import Metrics
-from croupier.master.sealing import KeyBox
-from croupier.master.sessions import SessionLimits
-from croupier.model.clock import Clock
+from croupier.master.leadership.term import Overtaken, Term, TermSetting, begin_term
 from croupier.model.errors import CroupierError, FailedOver, NotLeader, Unavailable
 from croupier.model.store_position import StorePosition
 from croupier.net.address import Address
@@ -33,10 +29,6 @@ from croupier.net.backoff import Backoff
 from croupier.net.task_scope import end
 from croupier.process.garbage import thaw
 from croupier.process.logging import get_logger
-
-if TYPE_CHECKING:  # cyclopts
-    from croupier.master.config import MasterConfig
-
 
 T = TypeVar("T")
 
@@ -163,20 +155,11 @@ class Leadership:
 class Terms:
     """Begins and ends terms; sets `first_began` once a term has begun."""
 
-    def __init__(
-        self,
-        config: MasterConfig,
-        ha_backend: HaBackend,
-        leadership: Leadership,
-        metrics: Metrics,
-        clock: Clock,
-        limits: SessionLimits | None,
-        box: KeyBox,
-    ) -> None:
-        """Announce terms to `leadership`, with `limits` of sessions, and `box` for secrets."""
+    def __init__(self, setting: TermSetting, ha_backend: HaBackend, leadership: Leadership) -> None:
+        """Announce each term to `leadership`."""
         self.first_began = asyncio.Event()
-        self._config, self._ha_backend, self._leadership = config, ha_backend, leadership
-        self._metrics, self._clock, self._limits, self._box = metrics, clock, limits, box
+        self._setting, self._ha_backend, self._leadership = setting, ha_backend, leadership
+        self._clock = setting.clock
         self._term: Term | None = None
         self._overtaken_by: StorePosition | None = None
 
@@ -193,7 +176,7 @@ class Terms:
             won_at = self._clock.now()
             error = await self._lead_once()
             why = "failed_over" if isinstance(error, FailedOver) else "store_unavailable"
-            self._metrics.term_ended(why)
+            self._setting.metrics.term_ended(why)
             if isinstance(error, Overtaken):
                 # The next term compares its store with the position.
                 self._overtaken_by = error.position
@@ -236,14 +219,7 @@ class Terms:
         store = self._ha_backend.open_store()
         try:
             term = await begin_term(
-                self._config,
-                store,
-                self._metrics,
-                self._clock,
-                lambda: election.is_won,
-                self._limits,
-                self._box,
-                self._overtaken_by,
+                self._setting, store, lambda: election.is_won, self._overtaken_by
             )
         except BaseException:
             await store.close()

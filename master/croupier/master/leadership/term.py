@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
 from croupier.master.access.cluster_keys import LaunchProofs, LinkKeys
@@ -16,7 +16,7 @@ from croupier.master.core.events import Claim
 from croupier.master.core.records import MasterRecord, Registry
 from croupier.master.core.state import State
 from croupier.master.core.state_recovery import recover_state
-from croupier.master.driver import Driver, Observer
+from croupier.master.driver import Driver
 from croupier.master.eventlog.lines import FORMAT, Head
 from croupier.master.eventlog.recorder import FileRecorder
 from croupier.master.eventlog.writer import Writer
@@ -25,6 +25,7 @@ from croupier.master.journal.watch import Readers
 from croupier.master.leadership.lineage import Lineage, Names, next_record, refusal
 from croupier.master.leadership.recovery import Recovery
 from croupier.master.log import TaskLog
+from croupier.master.metrics.counters import Metrics
 from croupier.master.overview.history import History
 from croupier.master.sealing import KeyBox
 from croupier.master.sessions import SessionLimits, Sessions
@@ -53,6 +54,17 @@ class Overtaken(FailedOver):
         self.position = position
 
 
+@dataclass(frozen=True, slots=True)
+class TermSetting:
+    """What all terms of a master have in common; `box` seals and opens the secrets of tasks."""
+
+    config: MasterConfig
+    metrics: Metrics
+    clock: Clock
+    limits: SessionLimits | None
+    box: KeyBox
+
+
 class Term:
     """A term that has begun. `serve` decides; `end` must follow.
 
@@ -73,30 +85,31 @@ class Term:
 
     def __init__(
         self,
-        config: MasterConfig,
+        setting: TermSetting,
         store: Store,
         record: MasterRecord,
         state: State,
         recorder: FileRecorder | None,
-        observer: Observer,
-        clock: Clock,
         leads: Callable[[], bool],
-        limits: SessionLimits | None,
-        box: KeyBox,
     ) -> None:
         """Own `store` and the recovered `state`; see `begin_term`."""
+        config, clock = setting.config, setting.clock
         self.epoch, self.store, self.clock, self.recorder = record.epoch, store, clock, recorder
         self.lineage = Lineage(record, lambda: store.commits)
         self.links = LinkKeys(record.secret) if config.requires_auth else None
         self.sessions = sessions = Sessions(
-            limits, box, self.links, LaunchProofs(record.secret), accepts_plaintext=config.insecure
+            setting.limits,
+            setting.box,
+            self.links,
+            LaunchProofs(record.secret),
+            accepts_plaintext=config.insecure,
         )
         self.journal, self.readers, self.history = Journal(state, clock), Readers(), History(clock)
         self.driver = Driver(
             state,
             store,
             sessions,
-            observer,
+            setting.metrics,
             clock,
             recorder,
             leads,
@@ -161,25 +174,22 @@ class Term:
 
 
 async def begin_term(
-    config: MasterConfig,
+    setting: TermSetting,
     store: Store,
-    observer: Observer,
-    clock: Clock,
     leads: Callable[[], bool],
-    limits: SessionLimits | None,
-    box: KeyBox,
     overtaken_by: StorePosition | None,
 ) -> Term:
     """Recover the records of the store, and make a new epoch durable.
 
-    The term owns `store` once it has begun. `box` seals and opens the secrets of tasks.
-    `overtaken_by` is a proven position that the store of an earlier term did not know.
+    The term owns `store` once it has begun. `overtaken_by` is a proven position that the store of
+    an earlier term did not know.
 
     Raises:
         InvalidRequest: if the store cannot be read, or is an old copy.
         Unavailable: if the store cannot be reached, or the event log cannot be written.
         FailedOver: if another master leads.
     """
+    config, clock = setting.config, setting.clock
     started = clock.now()
     registry = await store.load()
     given_up = await _given_up(config, store, registry.master, overtaken_by)
@@ -200,7 +210,7 @@ async def begin_term(
         if recorder is not None:
             await asyncio.to_thread(recorder.close)
         raise
-    term = Term(config, store, record, state, recorder, observer, clock, leads, limits, box)
+    term = Term(setting, store, record, state, recorder, leads)
     term.began_s = clock.now() - started
     _log.info(
         "term_began",
