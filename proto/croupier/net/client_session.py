@@ -129,12 +129,7 @@ class _Owner(Protocol[MessageT, RequestT, ResponseT]):
 
 
 class ClientSession(Generic[MessageT, RequestT, ResponseT]):
-    """Keeps one stream to the leading master open.
-
-    Attributes:
-        address: the master of the latest stream; None before the first.
-        is_joined: whether a master has accepted the client, and the stream is open.
-    """
+    """Keeps one stream, to the master at `address`, open; `is_joined` once it has accepted."""
 
     def __init__(
         self,

@@ -159,10 +159,8 @@ class Reloader(Generic[ConfigT]):
     ) -> None:
         """Prepare; `start` listens for signals.
 
-        Args:
-            config: of the daemon.
-            read: returns the present configuration, in a thread, or raises.
-            takes: by the names of fields that can change.
+        `read` returns the present configuration, in a thread, or raises; `takes` are by the names
+        of fields that can change.
         """
         self._running, self._read, self._takes = settings(config), read, takes
         self._asked = asyncio.Event()

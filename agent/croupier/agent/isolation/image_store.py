@@ -44,12 +44,7 @@ MAX_ENVIRONMENT: Final = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """The root directory of an image that is on this machine.
-
-    Attributes:
-        root: absolute, without links.
-        digest: of its manifest; empty for a root directory of the operator.
-    """
+    """The root directory, without links, of an image here; no `digest` if it is an operator's."""
 
     root: Path
     digest: str = ""

@@ -81,12 +81,7 @@ def _ranges(ports: Iterable[tuple[int, int]]) -> str:
 
 
 class OwnCapabilities:
-    """The capabilities of this process.
-
-    Attributes:
-        bounding: what programs that it executes can have at most.
-        can_drop: whether it can take away from that.
-    """
+    """The capabilities of this process: the `bounding` set, and whether it `can_drop` some."""
 
     def __init__(self, status: str | None = None) -> None:
         """Read them, or take them from the text of /proc/PID/status."""

@@ -25,12 +25,7 @@ _log = get_logger("croupier.master")
 
 
 class Security:
-    """Authentication, permission, limits and audit of calls.
-
-    Attributes:
-        authenticator: authenticates callers; HTTP may use it, too.
-        checks: what every call passes, by gRPC and by HTTP.
-    """
+    """Authentication, permission, limits and audit; all calls, gRPC or HTTP, pass `checks`."""
 
     def __init__(
         self,

@@ -44,12 +44,7 @@ _FORMAT_KEY: Final = "croupier_backup"
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """What is known of the store that a copy replaces.
-
-    Attributes:
-        name: where it was found.
-        position: a position that the cluster has reached.
-    """
+    """What is known at `name` of the store that a copy replaces: a `position` of the cluster."""
 
     name: str
     cluster: str

@@ -102,14 +102,8 @@ class Authenticator:
     ) -> None:
         """Authenticate by the tokens and the revoked keys in `state`; None while this follows.
 
-        Args:
-            clock: its wall clock decides whether a token has expired.
-            state: returns the state of the current term.
-            is_on: as the attribute.
-            trust_domain: returns that of this master's own certificate; empty accepts none.
-            admin_token: as the attribute.
-            is_mutual: whether the advertised listener of masters requires certificates.
-            verify_other: as the attribute.
+        `trust_domain` returns that of this master's own certificate; empty accepts none. With
+        `is_mutual`, the advertised listener of masters requires certificates.
         """
         self.is_on, self.verify_other, self.admin_token = is_on, verify_other, admin_token
         self._clock, self._state, self._trust_domain = clock, state, trust_domain
