@@ -27,12 +27,7 @@ Signature = tuple[tuple[int, int, int, int] | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """The PEM files of a server.
-
-    Attributes:
-        cert: its certificate, followed by those of intermediate authorities.
-        ca: authorities of its clients; None to accept no client certificates.
-    """
+    """The PEM files of a server: `cert` with intermediates, `ca` of clients, None for none."""
 
     cert: Path
     key: Path
