@@ -72,9 +72,7 @@ class SimulatedAgent:
     Attributes:
         agent_id: empty until the master assigned one.
         total: the resources that the agent advertises; the machine may have others.
-        machine: the node.
         features: what it can enforce, as it tells the master.
-        launched: the number of tasks launched.
         error: the error by which the master ended the last session, if it did.
     """
 

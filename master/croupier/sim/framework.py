@@ -67,7 +67,6 @@ class SimulatedFramework:
         framework_id: empty until the master assigned one.
         has_left: whether it has left, or will at this instant.
         held: the resources of its running tasks, in thousandths, by name.
-        declined: the number of offers declined.
         refused: the number of calls that the master refused.
         error: the error by which the master ended the last session, if it did.
     """

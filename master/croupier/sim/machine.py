@@ -121,12 +121,7 @@ class _Pace(Generic[KeyT]):
 
 
 class Machine(Generic[KeyT]):
-    """A node, and the progress of its tasks.
-
-    Attributes:
-        size: its resources.
-        used: the resources that its tasks would use on a node that is large enough.
-    """
+    """A node, and the progress of its tasks; `used`: what these would use on a larger node."""
 
     __slots__ = ("_numbers", "_paces", "_paging", "_running", "_was_over", "size", "used")
 

@@ -39,12 +39,7 @@ _POLL_S = 0.02
 
 
 class Cluster:
-    """A master and its agents as children of this process.
-
-    Attributes:
-        isolation: of tasks, in words, once agents are registered.
-        ready: the number of agents that have registered.
-    """
+    """A master and agents as child processes; `isolation`, in words, is that of `ready` agents."""
 
     def __init__(
         self,

@@ -67,12 +67,7 @@ class LinedUpOutcome:
 
 
 class Contest:
-    """A busy framework and a guest on one node.
-
-    Attributes:
-        visits: the tasks of each visit of the guest.
-        series: the parts of the slots that each holds, in percent: `busy` and `guest`.
-    """
+    """A busy framework and a guest on one node; `series` has their parts of the slots, in %."""
 
     def __init__(self, slots: int, round_trip_s: float, is_lined: bool, seed: int) -> None:
         size = Size(_SLOT.cpus * slots, _SLOT.mem * slots)

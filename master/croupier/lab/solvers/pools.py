@@ -80,7 +80,6 @@ class Forest:
 
     Attributes:
         totals: the cluster's amount of each resource.
-        root: above all pools.
         by_path: every pool and client; the root stands under "".
         rank: the tie-breaker between siblings; the lowest comes first.
     """

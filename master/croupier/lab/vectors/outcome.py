@@ -15,12 +15,7 @@ from croupier.lab.vectors.vector import Amounts, Unreadable, Vector, shortened
 
 @dataclass(frozen=True, slots=True)
 class TaskOutcome:
-    """The number of tasks of each client at the end.
-
-    Attributes:
-        schedule: the client of each started task, in order; None if there is no order.
-        more: facts of the mode.
-    """
+    """The number of tasks of each client; `schedule` has the client of each, or is None."""
 
     vector: Vector
     tasks: Mapping[str, Fraction]

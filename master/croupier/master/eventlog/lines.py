@@ -129,12 +129,7 @@ Known = KnownRole | KnownAgent | KnownFramework | KnownOffer | KnownTask
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """An event.
-
-    Attributes:
-        at: seconds on the master's monotonic clock.
-        digest: of all decisions including this one; empty if the event had no effect.
-    """
+    """An event; `digest` is of all decisions including this one, empty if it had no effect."""
 
     at: float
     event: Event

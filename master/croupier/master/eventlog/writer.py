@@ -33,12 +33,7 @@ def open_new(path: Path) -> int:
 
 
 class Writer:
-    """A writer that keeps at most `most` files; the newest is at `path`.
-
-    Attributes:
-        failure: why the log was given up; None if it was not.
-        written: the number of bytes written.
-    """
+    """A writer of at most `most` files, newest at `path`; `failure`: why the log was given up."""
 
     def __init__(
         self, path: Path, most: int, max_waiting: int = MAX_WAITING, open_file: Open = open_new

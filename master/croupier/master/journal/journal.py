@@ -89,7 +89,6 @@ class JournalEntry:
         number: counts up within the term, from 1.
         at: when it was recorded, in seconds on the master's monotonic clock.
         wall_ms: the same in milliseconds since 1970, for people.
-        what: what happened.
         roles: the roles in which it may be viewed; empty if it is about no framework.
         owner: the principal that may view it without a rule; empty if there is none.
         names: of its framework and of its agent's machine, by their ids.

@@ -79,7 +79,6 @@ class HaBackend:
     """A store and an election, which may share a client of etcd.
 
     Attributes:
-        election: decides when this master leads.
         open_store: makes the store of one term, which opens nothing before `load`.
         close: closes the election and the client.
         is_shared: whether other masters may lead. A single master that cannot lead ends.

@@ -201,7 +201,6 @@ class Checks:
         is_on: whether callers are authenticated.
         unauthenticated: counts of calls without a valid credential, by reason.
         denied: counts of calls that no rule allows, by method.
-        limiter: the rates of callers.
     """
 
     def __init__(

@@ -27,12 +27,7 @@ _PAGING: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ListedKind:
-    """A kind of objects that the master lists.
-
-    Attributes:
-        name: `agents`: the field of the answer to `ListAgents`, and the path.
-        id_of: returns the id of an object.
-    """
+    """A kind of objects that the master lists; `name` is its path, and the field of the answer."""
 
     name: str
     id_of: Callable[[Any], str]

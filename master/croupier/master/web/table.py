@@ -31,7 +31,6 @@ class Parameter:
     """One parameter of a query.
 
     Attributes:
-        schema: its JSON schema.
         read: returns its value; raises InvalidRequest.
         default: its value if it is absent.
         is_list: it may be given several times, or once with commas between the values.
@@ -163,7 +162,6 @@ class ApiRoute:
         handler: answers a request.
         summary: what it does, for OpenAPI.
         answer: the message whose JSON object it returns, or a schema; None if that is no JSON.
-        query: its parameters.
         method: GET or POST.
         body: the message whose JSON object a POST's body is.
         is_shared: whether an answer serves equal requests of the same caller for a second.

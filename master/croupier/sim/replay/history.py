@@ -119,7 +119,6 @@ class History:
         roles: the settings of roles at the beginning.
         role_changes: an operator's changes of roles, with their times.
         agents, frameworks, tasks: in order of time, as `role_changes` are.
-        events: the number of events.
     """
 
     def __init__(self, head: Head) -> None:

@@ -23,12 +23,7 @@ def parties_of(role: Role, framework_id: str) -> list[Party]:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """The waits of tasks, in seconds; `mean` and `p95` are None without waits.
-
-    Attributes:
-        tasks: the number of launched tasks.
-        waiting: the number of tasks that wait at the end; they are in no mean.
-    """
+    """The waits of tasks, in seconds, or None; those still `waiting` at the end are in no mean."""
 
     tasks: int = 0
     mean: float | None = None
