@@ -1,4 +1,4 @@
-"""A master that starts with an old copy of its store, in which frameworks or agents are missing."""
+"""Masters that start with an old copy of their store, or that were deposed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import pytest
 
 from croupier.master.allocator import Allocator
 from croupier.master.core import calls
-from croupier.master.core.effects import SessionId
-from croupier.master.core.events import AgentTask
+from croupier.master.core.effects import Deposed, Happened, SessionId
+from croupier.master.core.events import AgentTask, Claim, Register
+from croupier.master.core.facts import AgentRefused
 from croupier.master.core.records import (
     ForgetFramework,
     FrameworkRecord,
@@ -18,18 +19,21 @@ from croupier.master.core.records import (
     QueuePlace,
     Registry,
     TaskRecord,
+    task_key,
 )
 from croupier.master.core.settings import Settings
 from croupier.master.core.state_recovery import recover_state
 from croupier.master.leadership.lineage import Names, next_record
 from croupier.model.agent_orders import KillTask
 from croupier.model.demand import ANYWHERE
-from croupier.model.errors import Removed
+from croupier.model.errors import Conflict, NotLeader, Removed
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
+from croupier.model.resources import Resources
 from croupier.model.store_position import StorePosition
 from croupier.model.task import Reason, TaskState, TaskStatus
 from croupier.sim.replay.result import Verifier
 from tests.harness.recorded import make_head
+from tests.harness.restarting import ALL, T1, Scene
 from tests.harness.world import CLUSTER, World, make_task
 
 BEFORE = MasterRecord(CLUSTER, 5, "secret", terms=(PastTerm(5, "five", 10),))
@@ -137,3 +141,57 @@ def test_it_is_gone_since_it_may_have_run_there() -> None:
     state = recover_state(registry, f"{CLUSTER}-2", Settings(), Allocator(), 0.0)
     (task,) = state.frameworks[F].tasks.values()
     assert (task.state, task.status.reason) == (TaskState.GONE, Reason.AGENT_UNKNOWN)
+
+
+# Masters that were deposed, and removals; `scenarios/failover` tells what survives a failover.
+
+
+def test_master_that_learns_of_a_newer_one_is_deposed() -> None:
+    scene = Scene()
+    agent_id, total = AgentId("A9"), Resources.parse(ALL)
+    register = Register(SessionId(99), agent_id, "h", total, {}, claim=Claim.NEWER)
+    effects = scene.do(register)
+    assert any(isinstance(effect, Deposed) for effect in effects)
+    assert agent_id not in scene.state.agents
+    assert isinstance(scene.closed.get(SessionId(99)), NotLeader)
+
+
+@pytest.mark.parametrize("claim", [Claim.UNPROVEN, Claim.FOREIGN])
+def test_unproven_claim_does_not_depose_the_master(claim: Claim) -> None:
+    scene = Scene()
+    agent_id, total = AgentId("A9"), Resources.parse(ALL)
+    register = Register(SessionId(99), agent_id, "h", total, {}, claim=claim, objection="because")
+    effects = scene.do(register)
+    refused = AgentRefused(agent_id, "h", "because")
+    assert not any(isinstance(effect, Deposed) for effect in effects)
+    assert Happened(refused) in effects
+    assert agent_id not in scene.state.agents
+    assert isinstance(scene.closed.get(SessionId(99)), Conflict)
+
+
+def test_rate_limit_of_removals_tolerates_rounding() -> None:
+    settings = replace(Settings(), removals=1, removal_window_s=0.1)
+    world = World(settings=settings)
+    # In floats, 7.7 + 0.1 - 0.1 is less than 7.7.
+    world.now = 7.7 - (settings.agent_timeout_s - settings.suspect_s)
+    for number in range(3):
+        world.end_session(world.agent(ALL, f"h{number}"))
+    world.pass_time(200.0)
+    assert len(world.state.unreachable) == 3
+
+
+def test_a_task_that_an_older_store_has_lined_up_elsewhere_is_lost_once_it_is_listed() -> None:
+    scene = Scene()
+    scene.call(scene.session, calls.Submit((make_task("t1", "cpus:9"),)))
+    other = scene.agent_id(scene.agent(ALL, "other"))
+    # In the store it is lined up there; later it ran on the first agent, which the store has lost.
+    key = task_key(scene.owner, T1)
+    scene.ledger[key] = replace(scene.ledger[key], agent_id=other)
+    scene.saved.append(scene.ledger[key])
+    scene.restart()
+    scene.framework_back()
+    scene.agent_back(TaskState.RUNNING, TaskState.FINISHED, waiting=1, claim=Claim.GIVEN_UP)
+    (status,) = scene.task_updates()
+    assert (status.state, status.reason) == (TaskState.LOST, Reason.TASK_UNKNOWN)
+    scene.agent(ALL, "other", agent_id=other)
+    assert not scene.state.agents[other].line

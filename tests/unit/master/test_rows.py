@@ -1,4 +1,4 @@
-"""Records as rows: every kind round-trips."""
+"""Records as rows: every kind round-trips, and contradictions are refused before a term begins."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import get_args
 
 import pytest
 
+from croupier.master.allocator import Allocator, Rules, policies
 from croupier.master.core.access_records import (
     ForgetToken,
     GroupRecord,
@@ -20,9 +21,14 @@ from croupier.master.core.records import (
     ForgetRole,
     FrameworkRecord,
     MasterRecord,
+    QueuePlace,
     Record,
+    Registry,
     RoleRecord,
+    TaskRecord,
 )
+from croupier.master.core.settings import Settings
+from croupier.master.core.state_recovery import recover_state
 from croupier.master.store.rows import (
     _STORED,
     NewerRecord,
@@ -34,11 +40,13 @@ from croupier.master.store.rows import (
     encode,
 )
 from croupier.model.access import Action, Rule
+from croupier.model.demand import Placement
 from croupier.model.errors import InvalidRequest
-from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.principal import PrincipalName
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
+from croupier.model.task import Command, TaskInfo
 from croupier.v1 import storage_pb2 as pb
 
 RECORDS: list[Record] = [
@@ -130,3 +138,43 @@ def test_fields_of_a_newer_release_survive_until_the_record_is_forgotten() -> No
 def test_an_invalid_record_of_the_older_form_is_refused(kind: str, body: str) -> None:
     with pytest.raises(InvalidRequest, match="not a record of the kind"):
         converted(kind, body)
+
+
+# Records that are intact and contradict each other are refused before a term begins.
+
+
+def recover(registry: Registry) -> None:
+    recover_state(registry, "m1", Settings(), Allocator(policies.make("drf", 0), Rules(), {}), 0.0)
+
+
+def test_a_framework_in_a_role_twice() -> None:
+    registry = Registry()
+    registry.apply(FrameworkRecord(FrameworkId("f"), "f", (Role("a"), Role("a")), 60.0))
+    with pytest.raises(InvalidRequest, match="framework 'f' is in a role twice"):
+        recover(registry)
+
+
+def test_a_task_queued_in_a_role_that_its_framework_lacks() -> None:
+    registry = Registry()
+    registry.apply(FrameworkRecord(FrameworkId("f"), "f", (Role("a"),), 60.0))
+    info = TaskInfo(TaskId("t"), Command(shell="true"), Resources.parse("cpus:1"))
+    place = QueuePlace(Placement(), 1, 0)
+    registry.apply(TaskRecord(FrameworkId("f"), info, AgentId(""), Role("b"), queued=place))
+    with pytest.raises(InvalidRequest, match="task 't' of framework 'f' is queued in role 'b'"):
+        recover(registry)
+
+
+def test_two_tokens_of_one_agent() -> None:
+    registry = Registry()
+    for number in range(2):
+        registry.apply(
+            TokenRecord(
+                TokenId(f"{number:08x}"),
+                TokenKind.AGENT,
+                PrincipalName("agent/a"),
+                "0" * 64,
+                created_ms=0,
+            )
+        )
+    with pytest.raises(InvalidRequest, match="two tokens are bound to one agent"):
+        recover(registry)

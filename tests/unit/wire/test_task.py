@@ -1,4 +1,4 @@
-"""Tasks, statuses and demand over the wire and back."""
+"""Values over the wire and back: tasks, statuses, demand, resources, constraints and roles."""
 
 from __future__ import annotations
 
@@ -10,11 +10,21 @@ import pytest
 
 from croupier.master.core.records import TaskRecord
 from croupier.master.store.rows import decode, encode
-from croupier.model.attributes import equals, matches, not_matches
+from croupier.model.attributes import (
+    Constraint,
+    Operator,
+    equals,
+    matches,
+    not_matches,
+    parse_attributes,
+)
 from croupier.model.demand import Demand
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
-from croupier.model.resources import Resources
+from croupier.model.ranges import MAX_NUMBER
+from croupier.model.resources import NOTHING, Resources
+from croupier.model.roles import RoleSettings
+from croupier.model.scalar import MAX_MILLI
 from croupier.model.secrets import SecretValues
 from croupier.model.task import (
     DEFAULT_GRACE_MS,
@@ -27,11 +37,20 @@ from croupier.model.task import (
     TaskState,
     TaskStatus,
 )
-from croupier.v1 import framework_pb2, task_pb2
+from croupier.v1 import framework_pb2, operator_pb2, task_pb2
 from croupier.v1 import resources_pb2 as pb
+from croupier.v1.resources_pb2 import NamedScalar
 from croupier.v1.storage_pb2 import TaskRecord as WireRecord
 from croupier.v1.task_pb2 import TaskInfo as WireTask
-from croupier.wire.resources import resources_to_wire
+from croupier.wire.resources import (
+    attributes_from_wire,
+    attributes_to_wire,
+    constraint_from_wire,
+    constraint_to_wire,
+    resources_from_wire,
+    resources_to_wire,
+)
+from croupier.wire.roles import settings_from_wire, settings_to_wire
 from croupier.wire.task import (
     demand_to_wire,
     demands_from_wire,
@@ -237,3 +256,126 @@ def test_bytes_that_hold_secrets_or_much_that_nobody_knows_are_not_kept() -> Non
 
 def test_tasks_of_one_shape_share_its_resources() -> None:
     assert newer_task().resources is newer_task().resources
+
+
+# Resources, attributes and constraints over the wire and back.
+
+
+def test_zero_amounts_are_an_empty_message() -> None:
+    assert resources_to_wire(NOTHING) == pb.Resources()
+    assert resources_from_wire(pb.Resources()) == NOTHING
+
+
+def test_the_same_amount_is_the_same_bytes() -> None:
+    one, other = Resources.parse("zones:{a,b,c,d,e}"), Resources.parse("zones:{e,d,c,b,a}")
+    assert resources_to_wire(one) == resources_to_wire(other)
+
+
+def ranges(*pairs: tuple[int, int], name: str = "ports") -> pb.NamedRanges:
+    return pb.NamedRanges(name=name, ranges=[pb.Range(begin=b, end=e) for b, e in pairs])
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        pb.Resources(cpus_milli=-1),
+        pb.Resources(mem_milli=MAX_MILLI + 1),
+        pb.Resources(scalars=[pb.NamedScalar(name="cpus", milli=1)]),
+        pb.Resources(scalars=[pb.NamedScalar(name="x", milli=1)] * 2),
+        pb.Resources(scalars=[pb.NamedScalar(name="x", milli=-1)]),
+        pb.Resources(scalars=[pb.NamedScalar(name="../x", milli=1)]),
+        pb.Resources(scalars=[pb.NamedScalar(name="", milli=1)]),
+        pb.Resources(scalars=[pb.NamedScalar(name=f"r{i}", milli=1) for i in range(65)]),
+        pb.Resources(ranges=[ranges((1, 3), (3, 4))]),
+        pb.Resources(ranges=[ranges((3, 1))]),
+        pb.Resources(ranges=[ranges((0, MAX_NUMBER + 1))]),
+        pb.Resources(ranges=[ranges((1, 1)), ranges((2, 2))]),
+        pb.Resources(ranges=[ranges((1, 1), name="cpus")], cpus_milli=1),
+        pb.Resources(sets=[pb.NamedSet(name="z", items=["a", "a"])]),
+        pb.Resources(sets=[pb.NamedSet(name="z", items=["a"])] * 2),
+        pb.Resources(sets=[pb.NamedSet(name="z", items=[""])]),
+        pb.Resources(sets=[pb.NamedSet(name="z", items=["a;cpus:9"])]),
+        pb.Resources(sets=[pb.NamedSet(name="z", items=["a"])], ranges=[ranges((1, 1), name="z")]),
+    ],
+)
+def test_malformed_amounts_are_refused(wire: pb.Resources) -> None:
+    with pytest.raises(InvalidRequest):
+        resources_from_wire(wire)
+
+
+def test_attributes_survive_the_wire() -> None:
+    attributes = parse_attributes("rack:r1;cores:8;slots:[1-4,9]")
+    assert attributes_from_wire(attributes_to_wire(attributes)) == attributes
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        [pb.Attribute(name="a")],
+        [pb.Attribute(name="1", text="x")],
+        [pb.Attribute(name="a", text="x")] * 2,
+        [pb.Attribute(name="a", text="x" * 1025)],
+        [pb.Attribute(name="a", scalar_milli=-1)],
+        [pb.Attribute(name="a", ranges=ranges((2, 1)))],
+    ],
+)
+def test_malformed_attributes_are_refused(wire: list[pb.Attribute]) -> None:
+    with pytest.raises(InvalidRequest):
+        attributes_from_wire(wire)
+
+
+@pytest.mark.parametrize("operator", list(Operator))
+def test_constraints_survive_the_wire(operator: Operator) -> None:
+    constraint = Constraint("rack", operator, "r1")
+    assert constraint_from_wire(constraint_to_wire(constraint)) == constraint
+
+
+def test_an_unknown_operator_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="unknown operator"):
+        constraint_from_wire(pb.Constraint(attribute="rack"))
+
+
+# Settings of roles survive the wire, and malformed ones are refused.
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        RoleSettings(),
+        RoleSettings(
+            1, {"gpus": 5000}, {"cpus": 4000, "mem": 0}, {"cpus": 4000, "disk": 0}, preemption=True
+        ),
+        RoleSettings(preemption=False),
+    ],
+)
+def test_settings_survive_the_wire(settings: RoleSettings) -> None:
+    wire = operator_pb2.RoleSettings.FromString(settings_to_wire(settings).SerializeToString())
+    assert settings_from_wire(wire) == settings
+
+
+def test_an_empty_message_is_the_default() -> None:
+    assert settings_from_wire(operator_pb2.RoleSettings()) == RoleSettings()
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        operator_pb2.RoleSettings(weight_milli=0),
+        operator_pb2.RoleSettings(weight_milli=-5),
+        operator_pb2.RoleSettings(weight_milli=2**63 - 1),
+        operator_pb2.RoleSettings(preemption=operator_pb2.Preemption.ValueType(7)),
+        operator_pb2.RoleSettings(limit=[NamedScalar(name="cpus", milli=-1)]),
+        operator_pb2.RoleSettings(limit=[NamedScalar(name="", milli=1)]),
+        operator_pb2.RoleSettings(limit=[NamedScalar(name="cpus", milli=1)] * 2),
+        operator_pb2.RoleSettings(
+            guarantee=[NamedScalar(name=f"r{i}", milli=1) for i in range(70)]
+        ),
+        operator_pb2.RoleSettings(resource_weights=[NamedScalar(name="cpus", milli=0)]),
+        operator_pb2.RoleSettings(
+            guarantee=[NamedScalar(name="cpus", milli=2)], limit=[NamedScalar(name="cpus", milli=1)]
+        ),
+    ],
+)
+def test_malformed_settings_are_refused(wire: operator_pb2.RoleSettings) -> None:
+    with pytest.raises(InvalidRequest):
+        settings_from_wire(wire)
