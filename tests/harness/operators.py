@@ -1,4 +1,4 @@
-"""A scripted operator service: real gRPC on loopback."""
+"""Scripted services for operators: real gRPC on loopback."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from croupier.model.errors import CroupierError
 from croupier.net.address import Address
 from croupier.net.errors import STATUS
 from croupier.net.transport import bind, make_server
+from croupier.v1 import access_pb2
 from croupier.v1 import operator_pb2 as pb
+from croupier.v1.access_pb2_grpc import AccessServiceServicer, add_AccessServiceServicer_to_server
 from croupier.v1.operator_pb2_grpc import (
     OperatorServiceServicer,
     add_OperatorServiceServicer_to_server,
@@ -32,8 +34,8 @@ def answering(kind: type[Any]) -> Any:
     return answer
 
 
-class ScriptedOperator(OperatorServiceServicer):
-    """An operator service with fixed answers.
+class ScriptedOperator(OperatorServiceServicer, AccessServiceServicer):
+    """An operator service, and an access service, with fixed answers.
 
     Attributes:
         answers: the answer to each type of request. An error is raised, a list is returned in
@@ -44,7 +46,8 @@ class ScriptedOperator(OperatorServiceServicer):
 
     def __init__(self) -> None:
         self.answers: dict[type, Any] = {
-            pb.GetMasterRequest: pb.GetMasterResponse(master_id="m1", leader=True)
+            pb.GetMasterRequest: pb.GetMasterResponse(master_id="m1", leader=True),
+            access_pb2.CheckAccessRequest: access_pb2.CheckAccessResponse(allowed=True),
         }
         self.asked: list[Any] = []
         self.hangs = False
@@ -68,6 +71,13 @@ class ScriptedOperator(OperatorServiceServicer):
     Explain = answering(pb.ExplainResponse)
     GetOutputLinks = answering(pb.GetOutputLinksResponse)
     ListTaskFiles = answering(pb.ListTaskFilesResponse)
+
+    WhoAmI = answering(access_pb2.WhoAmIResponse)
+    CheckAccess = answering(access_pb2.CheckAccessResponse)
+    GetPolicy = answering(access_pb2.GetPolicyResponse)
+    UpdatePolicy = answering(access_pb2.UpdatePolicyResponse)
+    ListTokens = answering(access_pb2.ListTokensResponse)
+    RevokeToken = answering(access_pb2.RevokeTokenResponse)
 
     async def ReadTaskFile(
         self, request: Any, context: Context
@@ -100,6 +110,7 @@ async def serving(operator: ScriptedOperator) -> AsyncIterator[ScriptedOperator]
     """Serve `operator` at its `address`."""
     server = make_server()
     add_OperatorServiceServicer_to_server(operator, server)
+    add_AccessServiceServicer_to_server(operator, server)
     operator.address = f"127.0.0.1:{bind(server, Address('127.0.0.1', 0))}"
     await server.start()
     try:

@@ -1,4 +1,4 @@
-"""A scripted access service, which keeps tokens and a policy, and a command in a thread."""
+"""A scripted access service, which notes new tokens, and a command in a thread."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ScriptedAccess(AccessServiceServicer):
     Attributes:
         error: the answer to every call, if there is one.
         created: the requests that created tokens.
-        policy: the groups and rules; changes add rules and members, and remove rules.
+        policy: the groups and rules; changes add members.
         authorizations: what each call carried.
     """
 
@@ -40,7 +40,6 @@ class ScriptedAccess(AccessServiceServicer):
         )
         self.check = pb.CheckAccessResponse()
         self.created: list[pb.CreateTokenRequest] = []
-        self.tokens: dict[str, pb.Token] = {}
         self.policy = pb.GetPolicyResponse(groups=[pb.Group(name="operator", is_builtin=True)])
         self.authorizations: list[str] = []
         self.operator = ScriptedOperator()
@@ -64,55 +63,22 @@ class ScriptedAccess(AccessServiceServicer):
 
     async def UpdatePolicy(self, request: Any, context: Context) -> pb.UpdatePolicyResponse:  # noqa: N802
         await self._begin(context)
-        policy = pb.GetPolicyResponse()
-        policy.CopyFrom(self.policy)
         for change in request.changes:
-            _apply(policy, change)
-        if not request.dry_run:
-            self.policy = policy
-        return pb.UpdatePolicyResponse(policy=policy, dry_run=request.dry_run)
-
-    async def ListTokens(self, request: Any, context: Context) -> pb.ListTokensResponse:  # noqa: N802
-        await self._begin(context)
-        ids = sorted(self.tokens)
-        at = int(request.page_token or "0")
-        more = str(at + 1) if at + 1 < len(ids) else ""
-        page = [self.tokens[each] for each in ids[at : at + 1]]
-        return pb.ListTokensResponse(tokens=page, next_page_token=more)
+            named = change.add_member
+            (group,) = (each for each in self.policy.groups if each.name == named.group)
+            group.members.append(named.member)
+        return pb.UpdatePolicyResponse(policy=self.policy)
 
     async def CreateToken(self, request: Any, context: Context) -> pb.CreateTokenResponse:  # noqa: N802
         await self._begin(context)
         self.created.append(request)
-        self.tokens[request.token.token_id] = request.token
         return pb.CreateTokenResponse(token=request.token)
-
-    async def RevokeToken(self, request: Any, context: Context) -> pb.RevokeTokenResponse:  # noqa: N802
-        await self._begin(context)
-        return pb.RevokeTokenResponse(token=self.tokens.pop(request.token_id))
 
     async def _begin(self, context: Context) -> None:
         sent: Any = dict(context.invocation_metadata() or ())
         self.authorizations.append(sent.get("authorization", ""))
         if self.error is not None:
             await context.abort(STATUS[type(self.error)], str(self.error))
-
-
-def _apply(policy: pb.GetPolicyResponse, change: pb.PolicyChange) -> None:
-    match change.WhichOneof("change"):
-        case "set_group":
-            policy.groups.append(change.set_group)
-        case "set_rule":
-            policy.rules.append(change.set_rule)
-        case "remove_rule":
-            kept = [rule for rule in policy.rules if rule.name != change.remove_rule]
-            del policy.rules[:]
-            policy.rules.extend(kept)
-        case "add_member":
-            (group,) = (each for each in policy.groups if each.name == change.add_member.group)
-            group.members.append(change.add_member.member)
-        case "remove_member":
-            (group,) = (each for each in policy.groups if each.name == change.remove_member.group)
-            group.members.remove(change.remove_member.member)
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ from google.protobuf import text_format
 from google.protobuf.message import Message
 
 from croupier.model import errors
+from croupier.v1 import access_pb2
 from croupier.v1 import operator_pb2 as pb
 from tests.harness.command import croupier
 from tests.harness.operators import ScriptedOperator, serving
@@ -82,8 +83,13 @@ class Case:
 
 
 def request_of(name: str) -> type[Message]:
-    kind: type[Message] = getattr(pb, f"{name}Request")
+    kind: type[Message] = getattr(module_of(name), f"{name}Request")
     return kind
+
+
+def module_of(name: str) -> Any:
+    """Return the module with the messages of a method."""
+    return pb if hasattr(pb, f"{name}Request") else access_pb2
 
 
 def answer(name: str, text: str) -> Any:
@@ -91,7 +97,7 @@ def answer(name: str, text: str) -> Any:
     if text.startswith("error "):
         _, kind, message = text.split(" ", 2)
         return getattr(errors, kind)(message.encode().decode("unicode_escape"))
-    return text_format.Parse(text, getattr(pb, f"{name}Response")())
+    return text_format.Parse(text, getattr(module_of(name), f"{name}Response")())
 
 
 def told(message: Message) -> str:
