@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import aiohttp
 
+from croupier.master.app import MasterDaemon
 from croupier.mesos.fields import Json, parse_object
 from croupier.mesos.recordio import Records, encoded
 from croupier.net.address import Address
@@ -149,6 +150,12 @@ class RawScheduler:
             self.heard.append(event)
             self._events.append(event)
         return True
+
+
+def gateway(master: MasterDaemon) -> Address:
+    """Return the address of a master's gateway."""
+    assert master.mesos_address is not None
+    return master.mesos_address
 
 
 def scalar(name: str, value: float) -> Json:

@@ -146,7 +146,7 @@ class MasterDaemon:
         self._http = LateHttpServer(make_http, "croupier.master.web.api")
         http_port = await self._http.start(self._config.http)
         self.http_address = Address(self._config.http.host, http_port)
-        await self._listen_for_mesos(security, roster)
+        await self._listen_for_mesos(security, roster, (operator, access))
         if presence is not None:
             presence.start(own)
         setting = TermSetting(self._config, self._metrics, self._clock, self._limits, box)
@@ -210,24 +210,31 @@ class MasterDaemon:
             outer=(api.outer,),
         )
 
-    async def _listen_for_mesos(self, security: Security, roster: Roster) -> None:
+    async def _listen_for_mesos(
+        self, security: Security, roster: Roster, services: tuple[OperatorService, AccessService]
+    ) -> None:
         """Listen for frameworks of Mesos, if that is asked for; raises as `start`."""
         listen = self._config.mesos_listen
         if listen is None:
             return
-        make = partial(self._make_mesos, security, roster)
+        make = partial(self._make_mesos, security, roster, services)
         self._mesos = LateHttpServer(make, "croupier.master.mesos.gateway")
         self.mesos_address = Address(listen.host, await self._mesos.start(listen))
 
-    def _make_mesos(self, security: Security, roster: Roster) -> HttpServer:
+    def _make_mesos(
+        self, security: Security, roster: Roster, services: tuple[OperatorService, AccessService]
+    ) -> HttpServer:
         """Return the server for frameworks of Mesos, which does not listen yet."""
         from croupier.master.mesos.gateway import LIMITS, Gateway
+        from croupier.master.web.calls import handlers_of
         from croupier.process.http.server import HttpServer
 
         assert self.mesos_address is not None
         known_at = self.leadership.address
         own = _reachable(self.mesos_address, known_at)
-        gateway = Gateway(self.leadership, security.checks, own, roster.leader_mesos)
+        gateway = Gateway(
+            self.leadership, security.checks, handlers_of(*services), own, roster.leader_mesos
+        )
         return HttpServer(
             CollectorRegistry(),
             self._clock,
@@ -236,7 +243,7 @@ class MasterDaemon:
             names=(own.host, known_at.host, self.mesos_address.host, *self._config.http_names),
             limits=LIMITS,
             tls=None if self._tls is None else self._tls.latest,
-            guards={},
+            guards=gateway.guards,
             outer=(gateway.outer,),
         )
 

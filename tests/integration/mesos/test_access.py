@@ -12,7 +12,6 @@ from typing import Any
 import aiohttp
 import pytest
 
-from croupier.master.app import MasterDaemon
 from croupier.master.config import MasterConfig
 from croupier.master.leadership.roster import Candidate, read_candidate
 from croupier.mesos.fields import Json
@@ -23,7 +22,7 @@ from croupier.process.tls.flags import TlsFlags
 from tests.harness.certificates import authority
 from tests.harness.elections import FakeElection, elected_master, leads
 from tests.harness.masters import ANY_PORT, running_master
-from tests.harness.mesos import RawScheduler
+from tests.harness.mesos import RawScheduler, gateway
 from tests.harness.secured import SecuredMaster, secured_master
 from tests.integration.test_imports import loaded_by
 
@@ -34,11 +33,6 @@ async def secured(tmp_path: Path) -> AsyncIterator[SecuredMaster]:
         secured.allow("client/alice", [Action.REGISTER], "role:*")
         secured.allow("client/bob", [Action.REGISTER], "role:*")
         yield secured
-
-
-def gateway(master: MasterDaemon) -> Address:
-    assert master.mesos_address is not None
-    return master.mesos_address
 
 
 async def test_the_password_of_basic_authentication_is_a_token(secured: SecuredMaster) -> None:

@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from croupier.master.app import MasterDaemon
 from croupier.model.ids import FrameworkId
-from croupier.net.address import Address
 from tests.harness.agents import running_agent
 from tests.harness.eventually import eventually
-from tests.harness.masters import ANY_PORT, RawAgent, running_master
-from tests.harness.mesos import RawScheduler, scalar, task
-
-
-@pytest.fixture
-async def master() -> AsyncIterator[MasterDaemon]:
-    async with running_master(mesos_listen=ANY_PORT) as master:
-        yield master
-
-
-@pytest.fixture
-async def scheduler(master: MasterDaemon) -> AsyncIterator[RawScheduler]:
-    async with RawScheduler(gateway(master)) as scheduler:
-        yield scheduler
-
-
-def gateway(master: MasterDaemon) -> Address:
-    assert master.mesos_address is not None
-    return master.mesos_address
+from tests.harness.masters import RawAgent
+from tests.harness.mesos import RawScheduler, gateway, scalar, task
 
 
 async def test_a_task_runs_and_its_updates_are_acknowledged(

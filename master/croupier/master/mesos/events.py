@@ -19,6 +19,7 @@ from croupier.master.core.messages import (
 )
 from croupier.master.mesos.amounts import attributes_to_json, resources_to_json
 from croupier.mesos.fields import Json, data_of, made_data, made_id
+from croupier.model.attributes import Attributes
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId
 from croupier.model.task import Reason, Source, TaskState, TaskStatus
@@ -133,7 +134,10 @@ class Events:
         agent, offer = offered.agent, offered
         known = self._agents.get(agent.agent_id)
         if known is None or known[0] is not agent:
-            known = self._agents[agent.agent_id] = (agent, agent_fields(agent))
+            fields = agent_fields(
+                agent.agent_id, agent.hostname, agent.attributes, agent.http_address
+            )
+            known = self._agents[agent.agent_id] = (agent, fields)
         more: Mapping[str, Any] = {"role": "*"}
         if MULTI_ROLE in self.capabilities:
             more = {"role": "*", "allocation_info": {"role": offer.role}}
@@ -152,20 +156,17 @@ def error_event(message: str) -> Json:
     return {"type": "ERROR", "error": {"message": message}}
 
 
-def agent_fields(agent: AgentDescription) -> Json:
+def agent_fields(agent_id: str, hostname: str, attributes: Attributes, http_address: str) -> Json:
     """Return what every offer of an agent says of it."""
-    found: Json = {
-        "agent_id": made_id(agent.agent_id),
-        "hostname": agent.hostname,
-    }
-    if attributes := attributes_to_json(agent.attributes):
-        found["attributes"] = attributes
-    scheme, _, place = agent.http_address.rpartition("://")
+    found: Json = {"agent_id": made_id(agent_id), "hostname": hostname}
+    if attributes:
+        found["attributes"] = attributes_to_json(attributes)
+    scheme, _, place = http_address.rpartition("://")
     if place:
-        address = Address.parse(place)
+        at = Address.parse(place)
         found["url"] = {
             "scheme": scheme or "http",
-            "address": {"hostname": agent.hostname, "ip": address.host, "port": address.port},
+            "address": {"hostname": hostname, "ip": at.host, "port": at.port},
             "path": "/slave(1)",
         }
     return found

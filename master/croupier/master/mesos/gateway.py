@@ -13,14 +13,19 @@ from typing import Final
 from aiohttp import web
 
 from croupier.master.leadership.leadership import Leadership
+from croupier.master.mesos.credentials import mesos_credential
 from croupier.master.mesos.events import VERSION
+from croupier.master.mesos.operator import OperatorApi
 from croupier.master.mesos.scheduler import PATH, SchedulerApi
 from croupier.master.mesos.streams import HOLD_S
 from croupier.master.services.checks import Checks
+from croupier.master.web.calls import Handlers, begin_calls
 from croupier.mesos.fields import Json
 from croupier.model.errors import (
+    Conflict,
     CroupierError,
     InvalidRequest,
+    NotFound,
     PermissionDenied,
     TooSlow,
     Unauthenticated,
@@ -30,18 +35,21 @@ from croupier.model.errors import (
 from croupier.net.address import Address
 from croupier.net.transport import MAX_MESSAGE_BYTES
 from croupier.process.http.connections import HttpLimits
-from croupier.process.http.routes import Handler, Requirement, Route
+from croupier.process.http.routes import Guard, Handler, Requirement, Route
 
 _STATUS: Final = (
     (InvalidRequest, 400),
     (Unauthenticated, 401),
     (PermissionDenied, 403),
+    (NotFound, 404),
+    (Conflict, 409),
     (TooSlow, 408),
     (Unavailable, 503),
 )
 # A whole call, and its head. Mesos never closes an idle connection, and some clients fail if the
 # one for their calls is closed.
 LIMITS: Final = HttpLimits(most_received=MAX_MESSAGE_BYTES + 64 * 1024, idle_s=24 * 3600.0)
+_OPERATOR: Final = ("/api/v1", "/api/v1/operator", "/master/api/v1")
 # What each master answers itself, so that a client can look whether it is one.
 _OWN: Final = frozenset({"/version", "/master/version", "/health", "/master/health"})
 
@@ -53,12 +61,23 @@ class Gateway:
         self,
         leadership: Leadership,
         checks: Checks,
+        handlers: Handlers,
         own: Address,
         leader: Callable[[], str],
     ) -> None:
-        """Serve at `own`; `leader` returns the address of the leader's gateway, if any."""
+        """Serve at `own`, the operator API by `handlers`, calls of gRPC.
+
+        `leader` returns the address of the leader's gateway, if any.
+        """
         self._leadership, self._own, self._leader = leadership, own, leader
+        self._checks, self._handlers = checks, handlers
         self._scheduler = SchedulerApi(leadership, checks, self._master_info)
+        self._operator = OperatorApi(self._master_info, lambda: leadership.latest.began_ms)
+
+    @property
+    def guards(self) -> dict[Requirement, Guard]:
+        """The guards of what its routes require."""
+        return {Requirement.API: self._guard}
 
     def routes(self) -> tuple[Route, ...]:
         """Return all routes."""
@@ -66,6 +85,12 @@ class Gateway:
         return (
             # Its handler authenticates the caller: the credential may be in the body.
             Route(PATH, self._scheduler.post, public, "POST"),
+            *(Route(path, self._operator.post, Requirement.API, "POST") for path in _OPERATOR),
+            *(
+                Route(prefix + path, handler, Requirement.API)
+                for path, handler in self._operator.pages().items()
+                for prefix in ("", "/master")
+            ),
             *(Route(path, self._get_version, public) for path in ("/version", "/master/version")),
             *(Route(path, self._get_health, public) for path in ("/health", "/master/health")),
             *(
@@ -87,6 +112,9 @@ class Gateway:
                 await asyncio.sleep(HOLD_S)
             headers = {"WWW-Authenticate": 'Basic realm="croupier"'} if status == 401 else {}
             return web.Response(status=status, text=str(shortened(error)), headers=headers)
+
+    async def _guard(self, request: web.Request) -> None:
+        await begin_calls(request, self._checks, self._handlers, mesos_credential)
 
     async def _elsewhere(self, request: web.Request) -> web.Response:
         leader = self._leader()

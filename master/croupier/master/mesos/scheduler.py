@@ -7,7 +7,6 @@ stream id stands for it.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
@@ -17,6 +16,7 @@ from aiohttp import web
 
 from croupier.master.access.caller import Call
 from croupier.master.leadership.leadership import Leadership
+from croupier.master.mesos.bodies import JSON, read_body
 from croupier.master.mesos.calls import check_form
 from croupier.master.mesos.credentials import mesos_credential, secret_in
 from croupier.master.mesos.session import MesosSession
@@ -24,16 +24,13 @@ from croupier.master.mesos.streams import SchedulerStream
 from croupier.master.services.authentication import Presented
 from croupier.master.services.checks import Checks, status_of
 from croupier.mesos.fields import Json, id_of, parse_object, text
-from croupier.model.errors import CroupierError, InvalidRequest, PermissionDenied, TooSlow
+from croupier.model.errors import CroupierError, InvalidRequest, PermissionDenied
 from croupier.model.ids import FrameworkId
 from croupier.net.address import Address
 from croupier.net.transport import MAX_MESSAGE_BYTES
 
 PATH: Final = "/api/v1/scheduler"
 STREAM_ID: Final = "Mesos-Stream-Id"
-JSON: Final = "application/json"
-# Time for a body to arrive.
-BODY_S: Final = 10.0
 # Bytes of a body that are read before its sender is authenticated.
 MOST_UNKNOWN: Final = 128 * 1024
 _CONNECT: Final = "/croupier.v1.FrameworkService/Connect"
@@ -143,25 +140,6 @@ class SchedulerApi:
             self._checks.ended(call, status_of(error).name)
             raise
         self._checks.ended(call, grpc.StatusCode.OK.name)
-
-
-async def read_body(request: web.Request, most: int) -> bytes:
-    """Return the body of a request.
-
-    Raises:
-        InvalidRequest: if it is larger than `most` bytes.
-        TooSlow: if it does not arrive in time.
-    """
-    data = bytearray()
-    try:
-        async with asyncio.timeout(BODY_S):
-            async for chunk in request.content.iter_any():
-                data += chunk
-                if len(data) > most:
-                    raise InvalidRequest(f"the body has more than {most} bytes")
-    except TimeoutError:
-        raise TooSlow(f"the body did not arrive within {BODY_S:g} s") from None
-    return bytes(data)
 
 
 def _serves(stream: SchedulerStream, framework_id: FrameworkId) -> bool:

@@ -1,0 +1,222 @@
+"""Objects of the operator API of Mesos: of its v1 calls, and of its older pages.
+
+The pages name resources in one object, and times in seconds; the calls have the same objects as
+events. Each is made of the view that `croupier` and the HTTP API get, so it shows no more.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from croupier.master.mesos.amounts import resources_to_json
+from croupier.master.mesos.events import VERSION, Events, agent_fields
+from croupier.mesos.fields import Json, made_id, unmilli
+from croupier.model.attributes import attribute_text
+from croupier.model.ranges import format_ranges
+from croupier.model.resources import FIRST
+from croupier.v1 import operator_pb2 as pb
+from croupier.v1.resources_pb2 import Resources
+from croupier.wire.resources import attributes_from_wire, resources_from_wire
+from croupier.wire.task import status_from_wire
+
+NANOSECONDS_PER_MS: Final = 1_000_000
+_ROLE: Final = {"role": "*"}
+# Shows each state by its own name.
+_EVENTS: Final = Events(frozenset({"PARTITION_AWARE", "TASK_KILLING_STATE"}), {})
+
+
+def agent_object(view: pb.AgentView) -> Json:
+    """Return an agent of GET_AGENTS."""
+    agent = view.agent
+    named = agent_fields(
+        agent.agent_id, agent.hostname, attributes_from_wire(agent.attributes), agent.http_address
+    )
+    info = {"id": named.pop("agent_id"), **named, "resources": _resources(view.total)}
+    info["port"] = info.pop("url", {}).get("address", {}).get("port", 0)
+    return {
+        "active": _is_active(view),
+        "agent_info": info,
+        "pid": f"slave(1)@{agent.hostname}:{info['port']}",
+        "version": VERSION,
+        "registered_time": _time(view.connected_since_ms),
+        "total_resources": info["resources"],
+        "allocated_resources": _resources(view.used),
+        "offered_resources": _resources(view.offered),
+        "deactivated": view.deactivated or view.HasField("drain"),
+    }
+
+
+def agent_page(view: pb.AgentView) -> Json:
+    """Return an agent of `/slaves`."""
+    agent, made = view.agent, agent_object(view)
+    attributes = attributes_from_wire(agent.attributes)
+    return {
+        "id": agent.agent_id,
+        "hostname": agent.hostname,
+        "port": made["agent_info"]["port"],
+        "pid": made["pid"],
+        "active": made["active"],
+        "deactivated": made["deactivated"],
+        "version": VERSION,
+        "registered_time": view.connected_since_ms / 1000,
+        "attributes": {name: attribute_text(value) for name, value in attributes.items()},
+        "resources": _amounts(view.total),
+        "unreserved_resources": _amounts(view.total),
+        "used_resources": _amounts(view.used),
+        "offered_resources": _amounts(view.offered),
+        "reserved_resources": {},
+    }
+
+
+def framework_object(view: pb.FrameworkView) -> Json:
+    """Return a framework of GET_FRAMEWORKS."""
+    framework = view.framework
+    return {
+        "framework_info": {
+            "id": made_id(framework.framework_id),
+            "name": framework.name,
+            "user": "",
+            "roles": list(framework.roles),
+            "failover_timeout": framework.failover_timeout_ms / 1000,
+            "checkpoint": True,
+            "hostname": framework.hostname,
+            "webui_url": framework.webui_url,
+            "principal": view.owner,
+        },
+        "active": view.state == "connected",
+        "connected": view.state == "connected",
+        "recovered": False,
+        "registered_time": _time(view.connected_since_ms),
+        "allocated_resources": _resources(view.used),
+        "offered_resources": _resources(view.offered),
+    }
+
+
+def framework_page(view: pb.FrameworkView) -> Json:
+    """Return a framework of `/frameworks`, without its tasks."""
+    made = framework_object(view)
+    info = made["framework_info"]
+    return {
+        **info,
+        "id": info["id"]["value"],
+        "role": info["roles"][0] if info["roles"] else "*",
+        "active": made["active"],
+        "connected": made["connected"],
+        "recovered": False,
+        "registered_time": view.connected_since_ms / 1000,
+        "unregistered_time": 0.0,
+        "resources": _amounts(view.used),
+        "used_resources": _amounts(view.used),
+        "offered_resources": _amounts(view.offered),
+        "tasks": [],
+        "unreachable_tasks": [],
+        "completed_tasks": [],
+        "executors": [],
+    }
+
+
+def task_object(view: pb.TaskView) -> Json:
+    """Return a task of GET_TASKS."""
+    status = _EVENTS.status(status_from_wire(view.status))
+    status.pop("uuid", None)
+    found = {
+        "name": view.task.name,
+        "task_id": made_id(view.task.task_id),
+        "framework_id": made_id(view.framework_id),
+        "agent_id": made_id(view.agent_id),
+        "state": status["state"],
+        "resources": _resources(view.task.resources),
+        "statuses": [status],
+    }
+    if view.task.labels:
+        found["labels"] = {
+            "labels": [{"key": each.key, "value": each.value} for each in view.task.labels]
+        }
+    return found
+
+
+def task_page(view: pb.TaskView) -> Json:
+    """Return a task of `/tasks`."""
+    made = task_object(view)
+    status = made["statuses"][0]
+    return {
+        "id": view.task.task_id,
+        "name": view.task.name,
+        "framework_id": view.framework_id,
+        "executor_id": "",
+        "slave_id": view.agent_id,
+        "state": made["state"],
+        "role": view.role,
+        "resources": _amounts(view.task.resources),
+        "statuses": [{"state": status["state"], "timestamp": status.get("timestamp", 0.0)}],
+        "labels": made.get("labels", {}).get("labels", []),
+    }
+
+
+def role_object(view: pb.RoleView) -> Json:
+    """Return a role of GET_ROLES."""
+    return {
+        "name": view.role,
+        "weight": _weight(view),
+        "resources": _resources(view.used),
+    }
+
+
+def role_page(view: pb.RoleView) -> Json:
+    """Return a role of `/roles`."""
+    return {"name": view.role, "weight": _weight(view), "resources": _amounts(view.used)}
+
+
+def metric_values(overview: pb.GetOverviewResponse, uptime_s: float) -> dict[str, float]:
+    """Return the metrics of `/metrics/snapshot`."""
+    agents, frameworks, tasks = overview.agents, overview.frameworks, overview.tasks
+    away = {"disconnected", "unreachable"}
+    here = sum(number for state, number in agents.items() if state not in away)
+    found = {
+        "master/elected": 1.0,
+        "master/uptime_secs": uptime_s,
+        "master/outstanding_offers": overview.offers,
+        "master/slaves_active": agents["connected"],
+        "master/slaves_inactive": here - agents["connected"],
+        "master/slaves_connected": here,
+        "master/slaves_disconnected": agents["disconnected"],
+        "master/slaves_unreachable": agents["unreachable"],
+        "master/frameworks_active": frameworks["connected"],
+        "master/frameworks_connected": frameworks["connected"],
+        "master/frameworks_disconnected": frameworks["disconnected"],
+    }
+    for state, number in tasks.items():
+        found[f"master/tasks_{state.lower()}"] = number
+    for name in FIRST:
+        field = f"{name}_milli"
+        total, used = getattr(overview.total, field), getattr(overview.used, field)
+        found[f"master/{name}_total"] = unmilli(total)
+        found[f"master/{name}_used"] = unmilli(used)
+        found[f"master/{name}_percent"] = used / total if total else 0.0
+    return {name: float(value) for name, value in found.items()}
+
+
+def _is_active(view: pb.AgentView) -> bool:
+    return view.state == "connected" and not view.deactivated and not view.HasField("drain")
+
+
+def _weight(view: pb.RoleView) -> float:
+    settings = view.settings
+    return unmilli(settings.weight_milli if settings.HasField("weight_milli") else 1000)
+
+
+def _time(ms: int) -> Json:
+    return {"nanoseconds": ms * NANOSECONDS_PER_MS}
+
+
+def _resources(wire: Resources) -> list[Json]:
+    return resources_to_json(resources_from_wire(wire), _ROLE)
+
+
+def _amounts(wire: Resources) -> Json:
+    """Return resources as one object, with the four usual ones always."""
+    amount = resources_from_wire(wire)
+    found: Json = {name: unmilli(amount[name]) for name in (*FIRST, *amount.scalars)}
+    found.update({name: format_ranges(ranges) for name, ranges in amount.ranges.items()})
+    found.update({name: f"{{{', '.join(sorted(items))}}}" for name, items in amount.sets.items()})
+    return found
