@@ -89,7 +89,15 @@ def _check_holdings(tree: Tree, pool: AgentPool, charges: Charges) -> None:
     held: Amounts = {}
     for agent in pool.agents.values():
         assert agent.free <= agent.total, agent.agent_id
-        add_amounts(free, agent.free.scalars, 1)
+        if agent.held_for is None:
+            # All of a hold is charged.
+            add_amounts(free, agent.free.scalars, 1)
+        else:
+            assert agent.cut_from is not None
+            assert agent.cut_from.holds[agent.agent_id] is agent
+            assert agent.cut_from.tasks is agent.tasks
+    users = Counter(agent.owner for agent in pool.agents.values())
+    assert all(leaf.holds == users[leaf] for leaf in tree.leaves.values())
     for leaf in tree.leaves.values():
         assert all(pending.outstanding >= 0 for pending in leaf.pending or ())
         assert all(agent_id in pool.agents for agent_id in leaf.reservations)

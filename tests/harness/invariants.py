@@ -8,14 +8,16 @@ from croupier.master.allocator import Allocator
 from croupier.master.allocator.node import Amounts, add_amounts
 from croupier.master.allocator.pending_demand import Shape
 from croupier.master.core.agents import Agent
+from croupier.master.core.deadlines import HoldReview
 from croupier.master.core.frameworks import Framework
+from croupier.master.core.holds import HoldState
 from croupier.master.core.messages import verdict_size
 from croupier.master.core.state import State
 from croupier.master.core.tokens import Tokens
 from croupier.model.access import ADMIN
-from croupier.model.ids import FrameworkId, Role
+from croupier.model.ids import FrameworkId, HoldId, Role
 from croupier.model.principal import PrincipalName
-from croupier.model.resources import sum_of
+from croupier.model.resources import Resources, sum_of, total_of
 from croupier.model.task import TaskState
 from tests.harness.allocator_invariants import check_allocator
 
@@ -28,6 +30,7 @@ def check_state(state: State) -> None:
     check_access(state)
     for agent in state.agents.values():
         _check_agent(state, agent)
+    check_holds(state)
     for framework in state.frameworks.values():
         _check_framework(state, framework)
     for offer in state.offers.values():
@@ -52,7 +55,8 @@ def check_absent(state: State) -> None:
     held: Amounts = {}
     for agent_id, capacity in charges.absent.items():
         agent = state.agents[agent_id]
-        used = state.used(agent).scalars
+        unused = [hold.unused for hold in agent.holds.values()]
+        used = total_of([state.used(agent), *unused]).scalars
         assert agent.is_absent
         assert all(milli <= capacity.get(name, 0) for name, milli in used.items()), agent_id
         assert all(milli <= capacity[name] for name, milli in agent.total.scalars.items())
@@ -110,13 +114,87 @@ def _check_agent(state: State, agent: Agent) -> None:
         held = sum_of(
             (
                 state.allocator.queries.free(agent.agent_id),
-                *(offer.resources for offer in agent.offers.values()),
-                *(task.info.resources for task in agent.tasks.values() if task.is_active),
+                *(offer.resources for offer in agent.offers.values() if not offer.hold_id),
+                *(task.rest for task in agent.tasks.values() if task.is_active),
+                *(hold.resources for hold in agent.holds.values()),
             )
         )
         assert held == agent.total, f"{agent.agent_id}: {held} is not {agent.total}"
         running = Counter(task.framework_id for task in agent.tasks.values() if task.is_active)
         assert state.allocator.queries._agents.agents[agent.agent_id].tasks == running
+
+
+def check_holds(state: State) -> None:
+    """Assert that each hold is whole, that its owner is charged once, and that its end is due."""
+    assert state.places == {hold.place: hold for hold in state.holds.values()}
+    assert +state.holds_made == Counter(hold.made_by for hold in state.holds.values())
+    pooled = {
+        place: each for place, each in state.allocator._agents.agents.items() if each.cut_from
+    }
+    assert pooled.keys() == {hold.place for hold in state.holds.values() if hold.is_pooled}
+    for hold in state.holds.values():
+        agent = state.agents[hold.agent_id]
+        assert agent.holds[hold.hold_id] is hold
+        assert hold.is_pooled == agent.in_pool, hold.hold_id
+        assert (hold.state is HoldState.ABSENT) == agent.is_absent
+        assert (hold.expires_at is not None) == (HoldReview(hold.hold_id) in state.deadlines)
+        assert not hold.framework_id or not state.frameworks[hold.framework_id].is_removed
+        if hold.is_pooled:
+            parts = [offer for offer in agent.offers.values() if offer.hold_id == hold.hold_id]
+            assert all(
+                offer.framework_id == hold.framework_id
+                if hold.framework_id
+                else f"{offer.role}/".startswith(f"{hold.role}/")
+                for offer in parts
+            ), f"{hold.hold_id} is offered to another"
+            tasks = (each for each in agent.tasks.values() if each.hold_id == hold.hold_id)
+            held = [each.held for each in tasks if each.is_active]
+            unused = state.allocator.queries.free(hold.place)
+            whole = sum_of([unused, *(offer.resources for offer in parts), *held])
+            assert whole == hold.resources, f"{hold.hold_id}: {whole} is not {hold.resources}"
+    for agent in state.agents.values():
+        for task in agent.tasks.values():
+            assert bool(task.hold_id) == bool(task.held)
+            assert not task.hold_id or task.hold_id in agent.holds
+    _check_charged(state)
+
+
+def _check_charged(state: State) -> None:
+    """Assert what each framework is charged for in each role, from tasks, offers and holds.
+
+    A framework is charged for its own holds as a whole, and for no task in them again.
+    """
+    charged: dict[tuple[FrameworkId, Role], Amounts] = {}
+
+    def add(framework_id: FrameworkId, role: Role, amount: Resources) -> None:
+        add_amounts(charged.setdefault((framework_id, role), {}), amount.scalars, 1)
+
+    taken: dict[HoldId, Amounts] = {}
+
+    def take(framework_id: FrameworkId, role: Role, hold_id: HoldId, amount: Resources) -> None:
+        hold = state.holds.get(hold_id)
+        if hold is None or not hold.framework_id or not hold.is_pooled:
+            add(framework_id, role, amount)
+        if hold is not None:
+            add_amounts(taken.setdefault(hold_id, {}), amount.scalars, 1)
+
+    for offer in state.offers.values():
+        take(offer.framework_id, offer.role, offer.hold_id, offer.resources)
+    for agent in state.agents.values():
+        for task in agent.tasks.values():
+            if task.is_counted:
+                add(task.framework_id, task.role, task.rest)
+                take(task.framework_id, task.role, task.hold_id, task.held)
+    for hold in state.holds.values():
+        if hold.state is HoldState.AWAY:
+            continue
+        unused = dict(hold.resources.scalars)
+        if not hold.framework_id or not hold.is_pooled:
+            add_amounts(unused, taken.get(hold.hold_id, {}), -1)
+        add(*hold.owner, Resources(unused))
+    leaves = state.allocator._tree.leaves
+    held = {key: leaf.held for key, leaf in leaves.items() if leaf.held}
+    assert held == {key: amounts for key, amounts in charged.items() if amounts}
 
 
 def _check_framework(state: State, framework: Framework) -> None:

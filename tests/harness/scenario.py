@@ -304,12 +304,14 @@ class Story(AccessCommands, AgentCommands, OperatorCommands, TaskCommands):
 
     def _text_of(self, message: object) -> str | None:
         match message:
-            case Offered(offer_id, agent, role, resources):
-                return f"offer {offer_id[2:]} of {agent.hostname} to {role}: {resources}"
+            case Offered(offer_id, agent, role, resources, hold_id=hold_id):
+                of = f"hold {hold_id} of {agent.hostname}" if hold_id else agent.hostname
+                return f"offer {offer_id[2:]} of {of} to {role}: {resources}"
             case Rescinded(offer_id, reason):
                 return f"rescind {offer_id[2:]}: {reason}"
-            case Verdict(_, error, tasks):
+            case Verdict(_, error, tasks, operations):
                 bad = [f"{task.task_id}: {task.error}" for task in tasks if task.error]
+                bad += [f"hold {each.id}: {each.error}" for each in operations if each.error]
                 return "; ".join([f"refused: {error}"] if error else bad) or None
             case Updated(statuses) | Placed(_, statuses):
                 return ", ".join(

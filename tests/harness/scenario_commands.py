@@ -43,8 +43,9 @@ from croupier.model.attributes import Constraint, parse_attributes
 from croupier.model.attributes import equals as is_equal
 from croupier.model.demand import Placement
 from croupier.model.errors import CroupierError
-from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.ids import AgentId, FrameworkId, HoldId, Role, TaskId
 from croupier.model.principal import Principal
+from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings, parse_amounts
 from croupier.model.task import Source, TaskState, TaskStatus
 from croupier.v1 import operator_pb2 as pb
@@ -420,6 +421,35 @@ class TaskCommands(Commands):
         known = self.world.state.frameworks[FrameworkId(self._ids[plain[0]])].tasks
         names = map(TaskId, task_names(plain[1:]))
         self._out.append(", ".join(f"{name} {known[name].hold.value}" for name in names))
+
+    def _do_hold(self, plain: list[str], options: dict[str, str]) -> None:
+        """Hold resources of all offers: `hold F h1 cpus:1 [for-role] [ttl=60] [t1=cpus:1]`."""
+        session, ttl_s = self._sessions[plain[0]], float(options.pop("ttl", 0))
+        hold = calls.MakeHold(
+            HoldId(plain[1]), Resources.parse(plain[2]), round(ttl_s * 1000), "for-role" in plain
+        )
+        tasks = tuple(make_task(task, each) for task, each in options.items())
+        offers = tuple(offer.offer_id for offer in self.world.offers(session))
+        self.world.call(session, calls.Accept(offers, tasks, holds=(hold,)))
+
+    def _do_release(self, plain: list[str], options: dict[str, str]) -> None:
+        self.world.call(self._sessions[plain[0]], calls.Release(tuple(map(HoldId, plain[1:]))))
+
+    def _do_held(self, plain: list[str], options: dict[str, str]) -> None:
+        """Print all holds: of whom, what is unused, and the tasks in them."""
+        state = self.world.state
+        for hold in state.holds.values():
+            agent = state.agents[hold.agent_id]
+            tasks = [task.task_id for task in agent.tasks.values() if task.hold_id == hold.hold_id]
+            owner = f"framework {hold.framework_id}" if hold.framework_id else f"role {hold.role}"
+            free = state.allocator.queries.free(hold.place) if hold.is_pooled else hold.unused
+            self._out.append(
+                self._with_names(
+                    f"{hold.hold_id} of {agent.hostname} for {owner}: {hold.resources},"
+                    f" {free or 'nothing'} unused, {' '.join(tasks) or 'no tasks'}"
+                )
+            )
+        self._out = self._out or ["no holds"]
 
     def _do_use(self, plain: list[str], options: dict[str, str]) -> None:
         """Print what each role holds of the agents, in offers and in tasks."""

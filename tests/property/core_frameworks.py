@@ -12,7 +12,8 @@ from croupier.master.core.effects import SessionId
 from croupier.master.core.messages import Offered
 from croupier.model.demand import Demand
 from croupier.model.errors import InvalidRequest
-from croupier.model.ids import FrameworkId, OfferId, Role, TaskId
+from croupier.model.ids import FrameworkId, HoldId, OfferId, Role, TaskId
+from croupier.model.resources import Resources
 from tests.property.core_world import AMOUNTS, DEMANDS, FRAMEWORKS, ROLES, CoreWorld
 
 
@@ -82,6 +83,44 @@ class FrameworkRules(CoreWorld):
         if not standing:
             return
         self.launch(standing[pick % len(standing)].offer_id, *amounts)
+
+    @rule(
+        pick=st.integers(0, 9),
+        ttl_s=st.sampled_from([0, 5, 60, 600]),
+        for_role=st.booleans(),
+        amount=AMOUNTS,
+        amounts=st.lists(AMOUNTS, max_size=2),
+        released=st.integers(0, 20),
+    )
+    def holds(
+        self, pick: int, ttl_s: int, for_role: bool, amount: str, amounts: list[str], released: int
+    ) -> None:
+        """Hold a part of all offers of an agent to a framework, and launch tasks in it."""
+        standing = list(self.world.state.offers.values())
+        if not standing:
+            return
+        one = standing[pick % len(standing)]
+        place = (one.framework_id, one.agent_id, one.role)
+        ids = [o.offer_id for o in standing if (o.framework_id, o.agent_id, o.role) == place]
+        self.holds_made += 1
+        hold = calls.MakeHold(
+            HoldId(f"h{self.holds_made}"), Resources.parse(amount), ttl_s * 1000, for_role
+        )
+        tasks = []
+        for each in amounts:
+            self.tasks += 1
+            tasks.append(self.next_task(each))
+        session = self.world.state.frameworks[one.framework_id].session
+        assert session is not None
+        ends = (HoldId(f"h{released}"),) if released < 10 else ()
+        accept = calls.Accept(tuple(ids), tuple(tasks), holds=(hold,), releases=ends)
+        self.call(session, accept)
+
+    @rule(number=st.integers(0, 20))
+    def releases_a_hold(self, number: int) -> None:
+        for framework in list(self.world.state.frameworks.values()):
+            if framework.session is not None:
+                self.call(framework.session, calls.Release((HoldId(f"h{number}"),)))
 
     @rule(session=FRAMEWORKS, pick=st.integers(0, 3), refuse=st.sampled_from([None, 0.0, 50.0]))
     def declines(self, session: SessionId, pick: int, refuse: float | None) -> None:

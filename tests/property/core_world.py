@@ -55,6 +55,8 @@ FRAMEWORKS: Bundle[SessionId] = Bundle("frameworks")
 class CoreWorld(RuleBasedStateMachine):
     """Two agents, and two frameworks with tasks; what all rules need."""
 
+    holds_made = 0
+
     @initialize(weight=st.integers(1, 3), is_auth_on=st.booleans())
     def begin(self, weight: int, is_auth_on: bool) -> None:
         rules = PreemptionRules(True, fair_timeout_s=4.0, guarantee_timeout_s=2.0, grace_s=3.0)

@@ -103,6 +103,10 @@ def _lasting(state: State) -> object:
         state.access,
         list(state.tokens),
         {
+            hold_id: (hold.place, hold.owner, hold.resources)
+            for hold_id, hold in state.holds.items()
+        },
+        {
             framework_id: (framework.is_removed, framework.owner)
             for framework_id, framework in state.frameworks.items()
         },

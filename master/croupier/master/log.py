@@ -47,6 +47,8 @@ EVENTS: Final[Mapping[type[facts.Fact], tuple[str, int]]] = {
     facts.UpdateHandled: ("update_handled", logging.DEBUG),
     facts.UpdateAcknowledged: ("update_acknowledged", logging.DEBUG),
     facts.TaskLined: ("task_lined", logging.DEBUG),
+    facts.HoldMade: ("hold_made", logging.INFO),
+    facts.HoldEnded: ("hold_ended", logging.INFO),
 }
 _FIELDS: Final = {kind: tuple(field.name for field in fields(kind)) for kind in EVENTS}
 

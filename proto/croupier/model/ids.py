@@ -15,6 +15,7 @@ from croupier.model.errors import InvalidRequest
 
 AgentId = NewType("AgentId", str)
 FrameworkId = NewType("FrameworkId", str)
+HoldId = NewType("HoldId", str)
 OfferId = NewType("OfferId", str)
 TaskId = NewType("TaskId", str)
 Role = NewType("Role", str)
@@ -28,6 +29,9 @@ MAX_ROLES = 32
 MAX_ROLES_BYTES = 4096
 MAX_ROLES_COMPONENTS = 128
 DEFAULT_ROLE = Role("*")
+NO_HOLD = HoldId("")
+# Who has what is held for a role, and who made what an operator made.
+NO_FRAMEWORK = FrameworkId("")
 # Printable ASCII but space, slash and backslash, of up to 255 characters: most ids. To look at each
 # character in turn takes 5 us.
 _is_usual = re.compile(r"[!-.0-\[\]-~]{1,255}").fullmatch

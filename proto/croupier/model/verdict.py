@@ -25,17 +25,37 @@ class TaskVerdict:
 
 
 @dataclass(frozen=True, slots=True)
+class OperationVerdict:
+    """The answer to one operation on a hold.
+
+    Attributes:
+        id: of the hold.
+        error: why it was not made or released; None if it was.
+    """
+
+    id: str
+    error: CroupierError | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the operation was carried out."""
+        return self.error is None
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """The answer to one call.
 
     Attributes:
         error: why the call was refused; None if it was not.
         tasks: one per task of an ACCEPT, in order.
+        operations: one per hold that an ACCEPT makes, then one per hold that it releases.
     """
 
     seq: int
     error: CroupierError | None = None
     tasks: tuple[TaskVerdict, ...] = ()
+    operations: tuple[OperationVerdict, ...] = ()
 
     @property
     def launched(self) -> tuple[int, ...]:

@@ -153,6 +153,7 @@ class Call(_message.Message):
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     SUBMIT_FIELD_NUMBER: _builtins.int
     WITHDRAW_FIELD_NUMBER: _builtins.int
+    RELEASE_FIELD_NUMBER: _builtins.int
     seq: _builtins.int
     @_builtins.property
     def subscribe(self) -> Global___Subscribe: ...
@@ -180,6 +181,8 @@ class Call(_message.Message):
     def submit(self) -> Global___Submit: ...
     @_builtins.property
     def withdraw(self) -> Global___Withdraw: ...
+    @_builtins.property
+    def release(self) -> Global___Release: ...
     def __init__(
         self,
         *,
@@ -197,12 +200,13 @@ class Call(_message.Message):
         heartbeat: Global___Heartbeat | None = ...,
         submit: Global___Submit | None = ...,
         withdraw: Global___Withdraw | None = ...,
+        release: Global___Release | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accept", b"accept", "acknowledge", b"acknowledge", "call", b"call", "decline", b"decline", "heartbeat", b"heartbeat", "kill", b"kill", "reconcile", b"reconcile", "revive", b"revive", "submit", b"submit", "subscribe", b"subscribe", "suppress", b"suppress", "teardown", b"teardown", "update_demand", b"update_demand", "withdraw", b"withdraw"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accept", b"accept", "acknowledge", b"acknowledge", "call", b"call", "decline", b"decline", "heartbeat", b"heartbeat", "kill", b"kill", "reconcile", b"reconcile", "release", b"release", "revive", b"revive", "submit", b"submit", "subscribe", b"subscribe", "suppress", b"suppress", "teardown", b"teardown", "update_demand", b"update_demand", "withdraw", b"withdraw"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept", b"accept", "acknowledge", b"acknowledge", "call", b"call", "decline", b"decline", "heartbeat", b"heartbeat", "kill", b"kill", "reconcile", b"reconcile", "revive", b"revive", "seq", b"seq", "submit", b"submit", "subscribe", b"subscribe", "suppress", b"suppress", "teardown", b"teardown", "update_demand", b"update_demand", "withdraw", b"withdraw"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept", b"accept", "acknowledge", b"acknowledge", "call", b"call", "decline", b"decline", "heartbeat", b"heartbeat", "kill", b"kill", "reconcile", b"reconcile", "release", b"release", "revive", b"revive", "seq", b"seq", "submit", b"submit", "subscribe", b"subscribe", "suppress", b"suppress", "teardown", b"teardown", "update_demand", b"update_demand", "withdraw", b"withdraw"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_call: _TypeAlias = _typing.Literal["subscribe", "accept", "decline", "update_demand", "suppress", "revive", "kill", "acknowledge", "reconcile", "teardown", "heartbeat", "submit", "withdraw"]  # noqa: Y015
+    _WhichOneofReturnType_call: _TypeAlias = _typing.Literal["subscribe", "accept", "decline", "update_demand", "suppress", "revive", "kill", "acknowledge", "reconcile", "teardown", "heartbeat", "submit", "withdraw", "release"]  # noqa: Y015
     _WhichOneofArgType_call: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_call) -> _WhichOneofReturnType_call | None: ...
 
@@ -475,25 +479,96 @@ class Operation(_message.Message):
 
     LAUNCH_FIELD_NUMBER: _builtins.int
     LAUNCH_GROUP_FIELD_NUMBER: _builtins.int
+    HOLD_FIELD_NUMBER: _builtins.int
+    RELEASE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def launch(self) -> Global___Launch: ...
     @_builtins.property
     def launch_group(self) -> Global___LaunchGroup: ...
+    @_builtins.property
+    def hold(self) -> Global___Hold: ...
+    @_builtins.property
+    def release(self) -> Global___Release: ...
     def __init__(
         self,
         *,
         launch: Global___Launch | None = ...,
         launch_group: Global___LaunchGroup | None = ...,
+        hold: Global___Hold | None = ...,
+        release: Global___Release | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["launch", b"launch", "launch_group", b"launch_group", "operation", b"operation"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["hold", b"hold", "launch", b"launch", "launch_group", b"launch_group", "operation", b"operation", "release", b"release"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["launch", b"launch", "launch_group", b"launch_group", "operation", b"operation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hold", b"hold", "launch", b"launch", "launch_group", b"launch_group", "operation", b"operation", "release", b"release"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_operation: _TypeAlias = _typing.Literal["launch", "launch_group"]  # noqa: Y015
+    _WhichOneofReturnType_operation: _TypeAlias = _typing.Literal["launch", "launch_group", "hold", "release"]  # noqa: Y015
     _WhichOneofArgType_operation: _TypeAlias = _typing.Literal["operation", b"operation"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_operation) -> _WhichOneofReturnType_operation | None: ...
 
 Global___Operation: _TypeAlias = Operation  # noqa: Y015
+
+@_typing.final
+class Hold(_message.Message):
+    """Holds resources of the offers for later. All holds of an ACCEPT are made before its tasks are
+    launched, which take from them first; its releases come last.
+
+    A hold is charged to its owner as long as it lives, used or not. Its unused part is offered to
+    its owner only; tasks in it are not charged again.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOLD_ID_FIELD_NUMBER: _builtins.int
+    RESOURCES_FIELD_NUMBER: _builtins.int
+    TTL_MS_FIELD_NUMBER: _builtins.int
+    FOR_ROLE_FIELD_NUMBER: _builtins.int
+    hold_id: _builtins.str
+    """Unique in the cluster among the holds that live."""
+    ttl_ms: _builtins.int
+    """Time until it ends. 0: it ends only when it is released."""
+    for_role: _builtins.bool
+    """It is held for the role of the offers: frameworks in that role or below it are offered it."""
+    @_builtins.property
+    def resources(self) -> _resources_pb2.Resources: ...
+    def __init__(
+        self,
+        *,
+        hold_id: _builtins.str = ...,
+        resources: _resources_pb2.Resources | None = ...,
+        ttl_ms: _builtins.int = ...,
+        for_role: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["resources", b"resources"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["for_role", b"for_role", "hold_id", b"hold_id", "resources", b"resources", "ttl_ms", b"ttl_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Hold: _TypeAlias = Hold  # noqa: Y015
+
+@_typing.final
+class Release(_message.Message):
+    """Ends holds of the framework, and holds for a role that it made. Tasks in them run on, and are
+    charged as any other.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOLD_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def hold_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        hold_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hold_ids", b"hold_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Release: _TypeAlias = Release  # noqa: Y015
 
 @_typing.final
 class Launch(_message.Message):
@@ -935,11 +1010,14 @@ class Offer(_message.Message):
     ROLE_FIELD_NUMBER: _builtins.int
     RESOURCES_FIELD_NUMBER: _builtins.int
     LEASE_MS_FIELD_NUMBER: _builtins.int
+    HOLD_ID_FIELD_NUMBER: _builtins.int
     offer_id: _builtins.str
     agent_id: _builtins.str
     role: _builtins.str
     lease_ms: _builtins.int
     """Time until it expires."""
+    hold_id: _builtins.str
+    """The hold whose unused part it is. Empty: it is of no hold."""
     @_builtins.property
     def resources(self) -> _resources_pb2.Resources: ...
     def __init__(
@@ -950,10 +1028,11 @@ class Offer(_message.Message):
         role: _builtins.str = ...,
         resources: _resources_pb2.Resources | None = ...,
         lease_ms: _builtins.int = ...,
+        hold_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "lease_ms", b"lease_ms", "offer_id", b"offer_id", "resources", b"resources", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "hold_id", b"hold_id", "lease_ms", b"lease_ms", "offer_id", b"offer_id", "resources", b"resources", "role", b"role"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1044,6 +1123,7 @@ class Verdict(_message.Message):
     SEQ_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
+    OPERATIONS_FIELD_NUMBER: _builtins.int
     seq: _builtins.int
     @_builtins.property
     def error(self) -> Global___Error:
@@ -1053,20 +1133,53 @@ class Verdict(_message.Message):
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskVerdict]:
         """For ACCEPT, SUBMIT and WITHDRAW, one per task, in order."""
 
+    @_builtins.property
+    def operations(self) -> _containers.RepeatedCompositeFieldContainer[Global___OperationVerdict]:
+        """For ACCEPT, one per hold and per released hold, in the order of the call; for RELEASE, one
+        per hold.
+        """
+
     def __init__(
         self,
         *,
         seq: _builtins.int = ...,
         error: Global___Error | None = ...,
         tasks: _abc.Iterable[Global___TaskVerdict] | None = ...,
+        operations: _abc.Iterable[Global___OperationVerdict] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "seq", b"seq", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "operations", b"operations", "seq", b"seq", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Verdict: _TypeAlias = Verdict  # noqa: Y015
+
+@_typing.final
+class OperationVerdict(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Of the hold."""
+    @_builtins.property
+    def error(self) -> Global___Error:
+        """Absent: it was made or released."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        error: Global___Error | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "id", b"id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OperationVerdict: _TypeAlias = OperationVerdict  # noqa: Y015
 
 @_typing.final
 class TaskVerdict(_message.Message):

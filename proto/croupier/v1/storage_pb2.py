@@ -29,7 +29,7 @@ from croupier.v1 import resources_pb2 as croupier_dot_v1_dot_resources__pb2
 from croupier.v1 import task_pb2 as croupier_dot_v1_dot_task__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x63roupier/v1/storage.proto\x12\x0b\x63roupier.v1\x1a\x18\x63roupier/v1/access.proto\x1a\x17\x63roupier/v1/agent.proto\x1a\x1a\x63roupier/v1/operator.proto\x1a\x1b\x63roupier/v1/resources.proto\x1a\x16\x63roupier/v1/task.proto\"x\n\x0cMasterRecord\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x0e\n\x06secret\x18\x03 \x01(\t\x12\x12\n\ngeneration\x18\x04 \x01(\x04\x12$\n\x05terms\x18\x05 \x03(\x0b\x32\x15.croupier.v1.PastTerm\"8\n\x08PastTerm\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07\x63ommits\x18\x03 \x01(\x04\"\xd4\x01\n\x0b\x41gentRecord\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x10\n\x08hostname\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65\x61\x63tivated\x18\x03 \x01(\x08\x12(\n\x05\x64rain\x18\x04 \x01(\x0b\x32\x19.croupier.v1.DrainRequest\x12\x0c\n\x04gone\x18\x05 \x01(\x08\x12\x13\n\x0bunreachable\x18\x06 \x01(\x08\x12%\n\x05total\x18\x07 \x01(\x0b\x32\x16.croupier.v1.Resources\x12\x18\n\x10is_authenticated\x18\x08 \x01(\x08\"2\n\x0c\x44rainRequest\x12\x15\n\x08grace_ms\x18\x01 \x01(\x04H\x00\x88\x01\x01\x42\x0b\n\t_grace_ms\"\xd2\x01\n\x0f\x46rameworkRecord\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05roles\x18\x03 \x03(\t\x12\x1a\n\x12\x66\x61ilover_timeout_s\x18\x04 \x01(\x01\x12\x0f\n\x07removed\x18\x05 \x01(\x08\x12\x11\n\tclient_id\x18\x06 \x01(\t\x12\r\n\x05\x65poch\x18\x07 \x01(\x04\x12\x15\n\ris_unrecorded\x18\x08 \x01(\x08\x12\x17\n\x0f\x65\x61rlier_clients\x18\t \x03(\t\x12\r\n\x05owner\x18\n \x01(\t\"G\n\nRoleRecord\x12\x0c\n\x04role\x18\x01 \x01(\t\x12+\n\x08settings\x18\x02 \x01(\x0b\x32\x19.croupier.v1.RoleSettings\"\x8b\x03\n\nTaskRecord\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x0c\n\x04task\x18\x02 \x01(\x0c\x12\x10\n\x08\x61gent_id\x18\x03 \x01(\t\x12\x0c\n\x04role\x18\x04 \x01(\t\x12\x11\n\tclient_id\x18\x05 \x01(\t\x12\x0b\n\x03seq\x18\x06 \x01(\x04\x12&\n\x04kill\x18\x07 \x01(\x0b\x32\x18.croupier.v1.KillRequest\x12.\n\rmaster_status\x18\x08 \x01(\x0b\x32\x17.croupier.v1.TaskStatus\x12\x17\n\x0fis_acknowledged\x18\t \x01(\x08\x12\'\n\x06queued\x18\n \x01(\x0b\x32\x17.croupier.v1.QueuePlace\x12\x35\n\x07secrets\x18\x0b \x03(\x0b\x32$.croupier.v1.TaskRecord.SecretsEntry\x1aH\n\x0cSecretsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\'\n\x05value\x18\x02 \x01(\x0b\x32\x18.croupier.v1.SealedValue:\x02\x38\x01\"V\n\x0bKillRequest\x12\x15\n\x08grace_ms\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12#\n\x06reason\x18\x02 \x01(\x0e\x32\x13.croupier.v1.ReasonB\x0b\n\t_grace_ms\"\x8c\x01\n\nQueuePlace\x12,\n\x0b\x63onstraints\x18\x01 \x03(\x0b\x32\x17.croupier.v1.Constraint\x12\x1a\n\rmax_per_agent\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x0e\n\x06number\x18\x03 \x01(\x04\x12\x12\n\ngeneration\x18\x04 \x01(\x04\x42\x10\n\x0e_max_per_agent\"+\n\x0bSealedValue\x12\x0e\n\x06key_id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\",\n\x0bGroupRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07members\x18\x02 \x03(\t\"-\n\nRuleRecord\x12\x1f\n\x04rule\x18\x01 \x01(\x0b\x32\x11.croupier.v1.Rule\">\n\x0bTokenRecord\x12!\n\x05token\x18\x01 \x01(\x0b\x32\x12.croupier.v1.Token\x12\x0c\n\x04hash\x18\x02 \x01(\x0c\"7\n\x10RevokedKeyRecord\x12\x0e\n\x06key_id\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\"4\n\x0cStagedCommit\x12$\n\x04rows\x18\x01 \x03(\x0b\x32\x16.croupier.v1.StoredRow\"A\n\tStoredRow\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x11\n\x04\x62ody\x18\x03 \x01(\x0cH\x00\x88\x01\x01\x42\x07\n\x05_body\"\xea\x08\n\x10\x43heckpointRecord\x12\x34\n\x05\x61gent\x18\x01 \x01(\x0b\x32#.croupier.v1.CheckpointRecord.AgentH\x00\x12.\n\x08position\x18\x02 \x01(\x0b\x32\x1a.croupier.v1.StorePositionH\x00\x12<\n\tframework\x18\x03 \x01(\x0b\x32\'.croupier.v1.CheckpointRecord.FrameworkH\x00\x12\x1a\n\x10\x66orget_framework\x18\x04 \x01(\tH\x00\x12\x32\n\x04task\x18\x05 \x01(\x0b\x32\".croupier.v1.CheckpointRecord.TaskH\x00\x12)\n\x06update\x18\x06 \x01(\x0b\x32\x17.croupier.v1.TaskStatusH\x00\x12\x32\n\x04kill\x18\x07 \x01(\x0b\x32\".croupier.v1.CheckpointRecord.KillH\x00\x12\x36\n\x0c\x61\x63knowledged\x18\x08 \x01(\x0b\x32\x1e.croupier.v1.AcknowledgeUpdateH\x00\x12\x35\n\x04void\x18\t \x01(\x0b\x32%.croupier.v1.CheckpointRecord.TaskKeyH\x00\x12<\n\x0b\x66orget_task\x18\n \x01(\x0b\x32%.croupier.v1.CheckpointRecord.TaskKeyH\x00\x12\x34\n\x05group\x18\x0b \x01(\x0b\x32#.croupier.v1.CheckpointRecord.GroupH\x00\x12;\n\x0c\x66orget_group\x18\x0c \x01(\x0b\x32#.croupier.v1.CheckpointRecord.GroupH\x00\x1a\x65\n\x05\x41gent\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\t\x12\x14\n\x0cmaster_epoch\x18\x03 \x01(\x04\x12\x12\n\nincomplete\x18\x04 \x01(\x08\x12\x0f\n\x07\x63luster\x18\x05 \x01(\t\x1a\x30\n\tFramework\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x1a\x66\n\x04Task\x12\x0c\n\x04task\x18\x01 \x01(\x0c\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x0b\n\x03run\x18\x03 \x01(\t\x12&\n\x05\x66irst\x18\x04 \x01(\x0b\x32\x17.croupier.v1.TaskStatus\x12\r\n\x05proof\x18\x05 \x01(\x0c\x1a\x30\n\x07TaskKey\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x1au\n\x04Kill\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x10\n\x08grace_ms\x18\x03 \x01(\x04\x12#\n\x06reason\x18\x04 \x01(\x0e\x32\x13.croupier.v1.Reason\x12\x0f\n\x07message\x18\x05 \x01(\t\x1a/\n\x05Group\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x10\n\x08group_id\x18\x02 \x01(\tB\x08\n\x06recordb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x63roupier/v1/storage.proto\x12\x0b\x63roupier.v1\x1a\x18\x63roupier/v1/access.proto\x1a\x17\x63roupier/v1/agent.proto\x1a\x1a\x63roupier/v1/operator.proto\x1a\x1b\x63roupier/v1/resources.proto\x1a\x16\x63roupier/v1/task.proto\"x\n\x0cMasterRecord\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x0e\n\x06secret\x18\x03 \x01(\t\x12\x12\n\ngeneration\x18\x04 \x01(\x04\x12$\n\x05terms\x18\x05 \x03(\x0b\x32\x15.croupier.v1.PastTerm\"8\n\x08PastTerm\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07\x63ommits\x18\x03 \x01(\x04\"\xd4\x01\n\x0b\x41gentRecord\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x10\n\x08hostname\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65\x61\x63tivated\x18\x03 \x01(\x08\x12(\n\x05\x64rain\x18\x04 \x01(\x0b\x32\x19.croupier.v1.DrainRequest\x12\x0c\n\x04gone\x18\x05 \x01(\x08\x12\x13\n\x0bunreachable\x18\x06 \x01(\x08\x12%\n\x05total\x18\x07 \x01(\x0b\x32\x16.croupier.v1.Resources\x12\x18\n\x10is_authenticated\x18\x08 \x01(\x08\"2\n\x0c\x44rainRequest\x12\x15\n\x08grace_ms\x18\x01 \x01(\x04H\x00\x88\x01\x01\x42\x0b\n\t_grace_ms\"\xd2\x01\n\x0f\x46rameworkRecord\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05roles\x18\x03 \x03(\t\x12\x1a\n\x12\x66\x61ilover_timeout_s\x18\x04 \x01(\x01\x12\x0f\n\x07removed\x18\x05 \x01(\x08\x12\x11\n\tclient_id\x18\x06 \x01(\t\x12\r\n\x05\x65poch\x18\x07 \x01(\x04\x12\x15\n\ris_unrecorded\x18\x08 \x01(\x08\x12\x17\n\x0f\x65\x61rlier_clients\x18\t \x03(\t\x12\r\n\x05owner\x18\n \x01(\t\"G\n\nRoleRecord\x12\x0c\n\x04role\x18\x01 \x01(\t\x12+\n\x08settings\x18\x02 \x01(\x0b\x32\x19.croupier.v1.RoleSettings\"\xc2\x03\n\nTaskRecord\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x0c\n\x04task\x18\x02 \x01(\x0c\x12\x10\n\x08\x61gent_id\x18\x03 \x01(\t\x12\x0c\n\x04role\x18\x04 \x01(\t\x12\x11\n\tclient_id\x18\x05 \x01(\t\x12\x0b\n\x03seq\x18\x06 \x01(\x04\x12&\n\x04kill\x18\x07 \x01(\x0b\x32\x18.croupier.v1.KillRequest\x12.\n\rmaster_status\x18\x08 \x01(\x0b\x32\x17.croupier.v1.TaskStatus\x12\x17\n\x0fis_acknowledged\x18\t \x01(\x08\x12\'\n\x06queued\x18\n \x01(\x0b\x32\x17.croupier.v1.QueuePlace\x12\x35\n\x07secrets\x18\x0b \x03(\x0b\x32$.croupier.v1.TaskRecord.SecretsEntry\x12\x0f\n\x07hold_id\x18\x0c \x01(\t\x12$\n\x04held\x18\r \x01(\x0b\x32\x16.croupier.v1.Resources\x1aH\n\x0cSecretsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\'\n\x05value\x18\x02 \x01(\x0b\x32\x18.croupier.v1.SealedValue:\x02\x38\x01\"\xbf\x01\n\nHoldRecord\x12\x0f\n\x07hold_id\x18\x01 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x02 \x01(\t\x12\x0c\n\x04role\x18\x03 \x01(\t\x12\x14\n\x0c\x66ramework_id\x18\x04 \x01(\t\x12)\n\tresources\x18\x05 \x01(\x0b\x32\x16.croupier.v1.Resources\x12\x0e\n\x06ttl_ms\x18\x06 \x01(\x04\x12\x0f\n\x07made_by\x18\x07 \x01(\t\x12\x11\n\tclient_id\x18\x08 \x01(\t\x12\x0b\n\x03seq\x18\t \x01(\x04\"V\n\x0bKillRequest\x12\x15\n\x08grace_ms\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12#\n\x06reason\x18\x02 \x01(\x0e\x32\x13.croupier.v1.ReasonB\x0b\n\t_grace_ms\"\x8c\x01\n\nQueuePlace\x12,\n\x0b\x63onstraints\x18\x01 \x03(\x0b\x32\x17.croupier.v1.Constraint\x12\x1a\n\rmax_per_agent\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x0e\n\x06number\x18\x03 \x01(\x04\x12\x12\n\ngeneration\x18\x04 \x01(\x04\x42\x10\n\x0e_max_per_agent\"+\n\x0bSealedValue\x12\x0e\n\x06key_id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\",\n\x0bGroupRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07members\x18\x02 \x03(\t\"-\n\nRuleRecord\x12\x1f\n\x04rule\x18\x01 \x01(\x0b\x32\x11.croupier.v1.Rule\">\n\x0bTokenRecord\x12!\n\x05token\x18\x01 \x01(\x0b\x32\x12.croupier.v1.Token\x12\x0c\n\x04hash\x18\x02 \x01(\x0c\"7\n\x10RevokedKeyRecord\x12\x0e\n\x06key_id\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\"4\n\x0cStagedCommit\x12$\n\x04rows\x18\x01 \x03(\x0b\x32\x16.croupier.v1.StoredRow\"A\n\tStoredRow\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x11\n\x04\x62ody\x18\x03 \x01(\x0cH\x00\x88\x01\x01\x42\x07\n\x05_body\"\xea\x08\n\x10\x43heckpointRecord\x12\x34\n\x05\x61gent\x18\x01 \x01(\x0b\x32#.croupier.v1.CheckpointRecord.AgentH\x00\x12.\n\x08position\x18\x02 \x01(\x0b\x32\x1a.croupier.v1.StorePositionH\x00\x12<\n\tframework\x18\x03 \x01(\x0b\x32\'.croupier.v1.CheckpointRecord.FrameworkH\x00\x12\x1a\n\x10\x66orget_framework\x18\x04 \x01(\tH\x00\x12\x32\n\x04task\x18\x05 \x01(\x0b\x32\".croupier.v1.CheckpointRecord.TaskH\x00\x12)\n\x06update\x18\x06 \x01(\x0b\x32\x17.croupier.v1.TaskStatusH\x00\x12\x32\n\x04kill\x18\x07 \x01(\x0b\x32\".croupier.v1.CheckpointRecord.KillH\x00\x12\x36\n\x0c\x61\x63knowledged\x18\x08 \x01(\x0b\x32\x1e.croupier.v1.AcknowledgeUpdateH\x00\x12\x35\n\x04void\x18\t \x01(\x0b\x32%.croupier.v1.CheckpointRecord.TaskKeyH\x00\x12<\n\x0b\x66orget_task\x18\n \x01(\x0b\x32%.croupier.v1.CheckpointRecord.TaskKeyH\x00\x12\x34\n\x05group\x18\x0b \x01(\x0b\x32#.croupier.v1.CheckpointRecord.GroupH\x00\x12;\n\x0c\x66orget_group\x18\x0c \x01(\x0b\x32#.croupier.v1.CheckpointRecord.GroupH\x00\x1a\x65\n\x05\x41gent\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\t\x12\x14\n\x0cmaster_epoch\x18\x03 \x01(\x04\x12\x12\n\nincomplete\x18\x04 \x01(\x08\x12\x0f\n\x07\x63luster\x18\x05 \x01(\t\x1a\x30\n\tFramework\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x1a\x66\n\x04Task\x12\x0c\n\x04task\x18\x01 \x01(\x0c\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x0b\n\x03run\x18\x03 \x01(\t\x12&\n\x05\x66irst\x18\x04 \x01(\x0b\x32\x17.croupier.v1.TaskStatus\x12\r\n\x05proof\x18\x05 \x01(\x0c\x1a\x30\n\x07TaskKey\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x1au\n\x04Kill\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x10\n\x08grace_ms\x18\x03 \x01(\x04\x12#\n\x06reason\x18\x04 \x01(\x0e\x32\x13.croupier.v1.Reason\x12\x0f\n\x07message\x18\x05 \x01(\t\x1a/\n\x05Group\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x10\n\x08group_id\x18\x02 \x01(\tB\x08\n\x06recordb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -51,39 +51,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ROLERECORD']._serialized_start=834
   _globals['_ROLERECORD']._serialized_end=905
   _globals['_TASKRECORD']._serialized_start=908
-  _globals['_TASKRECORD']._serialized_end=1303
-  _globals['_TASKRECORD_SECRETSENTRY']._serialized_start=1231
-  _globals['_TASKRECORD_SECRETSENTRY']._serialized_end=1303
-  _globals['_KILLREQUEST']._serialized_start=1305
-  _globals['_KILLREQUEST']._serialized_end=1391
-  _globals['_QUEUEPLACE']._serialized_start=1394
-  _globals['_QUEUEPLACE']._serialized_end=1534
-  _globals['_SEALEDVALUE']._serialized_start=1536
-  _globals['_SEALEDVALUE']._serialized_end=1579
-  _globals['_GROUPRECORD']._serialized_start=1581
-  _globals['_GROUPRECORD']._serialized_end=1625
-  _globals['_RULERECORD']._serialized_start=1627
-  _globals['_RULERECORD']._serialized_end=1672
-  _globals['_TOKENRECORD']._serialized_start=1674
-  _globals['_TOKENRECORD']._serialized_end=1736
-  _globals['_REVOKEDKEYRECORD']._serialized_start=1738
-  _globals['_REVOKEDKEYRECORD']._serialized_end=1793
-  _globals['_STAGEDCOMMIT']._serialized_start=1795
-  _globals['_STAGEDCOMMIT']._serialized_end=1847
-  _globals['_STOREDROW']._serialized_start=1849
-  _globals['_STOREDROW']._serialized_end=1914
-  _globals['_CHECKPOINTRECORD']._serialized_start=1917
-  _globals['_CHECKPOINTRECORD']._serialized_end=3047
-  _globals['_CHECKPOINTRECORD_AGENT']._serialized_start=2564
-  _globals['_CHECKPOINTRECORD_AGENT']._serialized_end=2665
-  _globals['_CHECKPOINTRECORD_FRAMEWORK']._serialized_start=2667
-  _globals['_CHECKPOINTRECORD_FRAMEWORK']._serialized_end=2715
-  _globals['_CHECKPOINTRECORD_TASK']._serialized_start=2717
-  _globals['_CHECKPOINTRECORD_TASK']._serialized_end=2819
-  _globals['_CHECKPOINTRECORD_TASKKEY']._serialized_start=2821
-  _globals['_CHECKPOINTRECORD_TASKKEY']._serialized_end=2869
-  _globals['_CHECKPOINTRECORD_KILL']._serialized_start=2871
-  _globals['_CHECKPOINTRECORD_KILL']._serialized_end=2988
-  _globals['_CHECKPOINTRECORD_GROUP']._serialized_start=2990
-  _globals['_CHECKPOINTRECORD_GROUP']._serialized_end=3037
+  _globals['_TASKRECORD']._serialized_end=1358
+  _globals['_TASKRECORD_SECRETSENTRY']._serialized_start=1286
+  _globals['_TASKRECORD_SECRETSENTRY']._serialized_end=1358
+  _globals['_HOLDRECORD']._serialized_start=1361
+  _globals['_HOLDRECORD']._serialized_end=1552
+  _globals['_KILLREQUEST']._serialized_start=1554
+  _globals['_KILLREQUEST']._serialized_end=1640
+  _globals['_QUEUEPLACE']._serialized_start=1643
+  _globals['_QUEUEPLACE']._serialized_end=1783
+  _globals['_SEALEDVALUE']._serialized_start=1785
+  _globals['_SEALEDVALUE']._serialized_end=1828
+  _globals['_GROUPRECORD']._serialized_start=1830
+  _globals['_GROUPRECORD']._serialized_end=1874
+  _globals['_RULERECORD']._serialized_start=1876
+  _globals['_RULERECORD']._serialized_end=1921
+  _globals['_TOKENRECORD']._serialized_start=1923
+  _globals['_TOKENRECORD']._serialized_end=1985
+  _globals['_REVOKEDKEYRECORD']._serialized_start=1987
+  _globals['_REVOKEDKEYRECORD']._serialized_end=2042
+  _globals['_STAGEDCOMMIT']._serialized_start=2044
+  _globals['_STAGEDCOMMIT']._serialized_end=2096
+  _globals['_STOREDROW']._serialized_start=2098
+  _globals['_STOREDROW']._serialized_end=2163
+  _globals['_CHECKPOINTRECORD']._serialized_start=2166
+  _globals['_CHECKPOINTRECORD']._serialized_end=3296
+  _globals['_CHECKPOINTRECORD_AGENT']._serialized_start=2813
+  _globals['_CHECKPOINTRECORD_AGENT']._serialized_end=2914
+  _globals['_CHECKPOINTRECORD_FRAMEWORK']._serialized_start=2916
+  _globals['_CHECKPOINTRECORD_FRAMEWORK']._serialized_end=2964
+  _globals['_CHECKPOINTRECORD_TASK']._serialized_start=2966
+  _globals['_CHECKPOINTRECORD_TASK']._serialized_end=3068
+  _globals['_CHECKPOINTRECORD_TASKKEY']._serialized_start=3070
+  _globals['_CHECKPOINTRECORD_TASKKEY']._serialized_end=3118
+  _globals['_CHECKPOINTRECORD_KILL']._serialized_start=3120
+  _globals['_CHECKPOINTRECORD_KILL']._serialized_end=3237
+  _globals['_CHECKPOINTRECORD_GROUP']._serialized_start=3239
+  _globals['_CHECKPOINTRECORD_GROUP']._serialized_end=3286
 # @@protoc_insertion_point(module_scope)

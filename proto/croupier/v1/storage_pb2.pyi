@@ -257,6 +257,8 @@ class TaskRecord(_message.Message):
     IS_ACKNOWLEDGED_FIELD_NUMBER: _builtins.int
     QUEUED_FIELD_NUMBER: _builtins.int
     SECRETS_FIELD_NUMBER: _builtins.int
+    HOLD_ID_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     task: _builtins.bytes
     """A TaskInfo, with the names of its secrets only."""
@@ -266,6 +268,8 @@ class TaskRecord(_message.Message):
     client_id: _builtins.str
     seq: _builtins.int
     is_acknowledged: _builtins.bool
+    hold_id: _builtins.str
+    """The hold that it runs in, and the part of its resources that it takes from there."""
     @_builtins.property
     def kill(self) -> Global___KillRequest: ...
     @_builtins.property
@@ -274,6 +278,8 @@ class TaskRecord(_message.Message):
     def queued(self) -> Global___QueuePlace: ...
     @_builtins.property
     def secrets(self) -> _containers.MessageMap[_builtins.str, Global___SealedValue]: ...
+    @_builtins.property
+    def held(self) -> _resources_pb2.Resources: ...
     def __init__(
         self,
         *,
@@ -288,14 +294,64 @@ class TaskRecord(_message.Message):
         is_acknowledged: _builtins.bool = ...,
         queued: Global___QueuePlace | None = ...,
         secrets: _abc.Mapping[_builtins.str, Global___SealedValue] | None = ...,
+        hold_id: _builtins.str = ...,
+        held: _resources_pb2.Resources | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["kill", b"kill", "master_status", b"master_status", "queued", b"queued"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["held", b"held", "kill", b"kill", "master_status", b"master_status", "queued", b"queued"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "client_id", b"client_id", "framework_id", b"framework_id", "is_acknowledged", b"is_acknowledged", "kill", b"kill", "master_status", b"master_status", "queued", b"queued", "role", b"role", "secrets", b"secrets", "seq", b"seq", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "client_id", b"client_id", "framework_id", b"framework_id", "held", b"held", "hold_id", b"hold_id", "is_acknowledged", b"is_acknowledged", "kill", b"kill", "master_status", b"master_status", "queued", b"queued", "role", b"role", "secrets", b"secrets", "seq", b"seq", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TaskRecord: _TypeAlias = TaskRecord  # noqa: Y015
+
+@_typing.final
+class HoldRecord(_message.Message):
+    """Resources of an agent that are held for a framework; without one, for the role."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOLD_ID_FIELD_NUMBER: _builtins.int
+    AGENT_ID_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
+    RESOURCES_FIELD_NUMBER: _builtins.int
+    TTL_MS_FIELD_NUMBER: _builtins.int
+    MADE_BY_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    SEQ_FIELD_NUMBER: _builtins.int
+    hold_id: _builtins.str
+    agent_id: _builtins.str
+    role: _builtins.str
+    framework_id: _builtins.str
+    ttl_ms: _builtins.int
+    """The rest of its time when the record was written. 0: no end."""
+    made_by: _builtins.str
+    """The framework that made it, and its run and call; empty if an operator did."""
+    client_id: _builtins.str
+    seq: _builtins.int
+    @_builtins.property
+    def resources(self) -> _resources_pb2.Resources: ...
+    def __init__(
+        self,
+        *,
+        hold_id: _builtins.str = ...,
+        agent_id: _builtins.str = ...,
+        role: _builtins.str = ...,
+        framework_id: _builtins.str = ...,
+        resources: _resources_pb2.Resources | None = ...,
+        ttl_ms: _builtins.int = ...,
+        made_by: _builtins.str = ...,
+        client_id: _builtins.str = ...,
+        seq: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["resources", b"resources"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "client_id", b"client_id", "framework_id", b"framework_id", "hold_id", b"hold_id", "made_by", b"made_by", "resources", b"resources", "role", b"role", "seq", b"seq", "ttl_ms", b"ttl_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HoldRecord: _TypeAlias = HoldRecord  # noqa: Y015
 
 @_typing.final
 class KillRequest(_message.Message):

@@ -281,6 +281,7 @@ def test_each_fact_has_a_kind_or_is_omitted_and_every_line_is_printable() -> Non
         "kind": "new",
         "why": "disconnected",
         "outcome": "killed",
+        "ttl_s": 1.0,
     }
     for fact in get_args(facts.Fact):
         if fact is facts.PreemptionBegun or fact in OMITTED:

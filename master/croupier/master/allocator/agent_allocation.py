@@ -166,21 +166,20 @@ class AgentAllocation:
         for pending, units in taken.items():
             pending.outstanding -= units
             del dealt.units[pending]
-        self._tree.withdraw(leaf, offered.scalars)
+        self._tree.withdraw(leaf, offered.scalars, self._agent.owner)
         self._tree.count_slots(leaf, -sum(taken.values()) if taken else -1)
         if not dealt.queued:
             del eligibility.dealt[leaf]
 
     def _deal_units(self) -> bool:
         one_by_one = self._state.rules.order == "spread"
-        eligibility, neediest = self._eligibility, self._tree.neediest
-        is_eligible, profile = self._is_eligible, self._profile
+        eligibility = self._eligibility
         self._takes_backing_off = not self._backing_off
         self._held_back.clear()
         while eligibility.left:
             if eligibility.work >= WORK_IN_A_VISIT or (one_by_one and eligibility.dealt):
                 return True
-            leaf = neediest(is_eligible, profile if profile.misfits else None)
+            leaf = self._neediest()
             if leaf is not None:
                 self._deal(leaf)
             elif self._held_back or self._skips_backing_off():
@@ -192,6 +191,17 @@ class AgentAllocation:
             else:
                 break
         return False
+
+    def _neediest(self) -> Leaf | None:
+        """Return the eligible leaf that comes first, among those that the agent is for."""
+        profile = self._profile if self._profile.misfits else None
+        held_for = self._agent.held_for
+        if held_for is None:
+            return self._tree.neediest(self._is_eligible, profile)
+        if held_for.role_node is not None:
+            return self._tree.neediest(self._is_eligible, profile, held_for.role_node)
+        leaf = held_for.leaf
+        return leaf if leaf.is_listed and self._is_eligible(leaf) else None
 
     def _skips_backing_off(self) -> bool:
         """Return whether a leaf of a party that backs off was skipped as a misfit.
@@ -250,7 +260,7 @@ class AgentAllocation:
         self._note_taker(leaf)
         # A whole remainder is one slot, however often it is added to.
         slots = units if pending is not None or dealt is None else 0
-        number = self._tree.deal(leaf, resources.scalars, slots)
+        number = self._tree.deal(leaf, resources.scalars, slots, self._agent.owner)
         if dealt is None:
             dealt = eligibility.dealt[leaf] = Dealt()
         if pending is None or pending.shape is None:

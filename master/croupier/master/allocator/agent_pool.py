@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from croupier.master.allocator.filters import Filters
 from croupier.master.allocator.kinds import Kind
-from croupier.master.allocator.node import Leaf
+from croupier.master.allocator.node import Leaf, RoleNode
 from croupier.master.allocator.profiles import Profile
-from croupier.master.allocator.queue import make_queue
+from croupier.master.allocator.queue import ArrivalQueue, make_queue
 from croupier.model.deadlines import Deadlines
 from croupier.model.ids import AgentId, FrameworkId
 from croupier.model.resources import Resources
@@ -45,11 +45,34 @@ class Earmark:
         return Earmark(self.leaf, amount, self.until) if amount else None
 
 
-@dataclass(slots=True, eq=False)
-class PooledAgent:
-    """An agent as the allocator sees it.
+@dataclass(frozen=True, slots=True)
+class HeldFor:
+    """The frameworks that a hold is for.
 
     Attributes:
+        leaf: the owner, which is charged for the unused part.
+        role_node: the role for which it is held; None if it is for the owner alone.
+    """
+
+    leaf: Leaf
+    role_node: RoleNode | None = None
+
+    def serves(self, leaf: Leaf) -> bool:
+        """Return whether the leaf may be dealt the hold."""
+        return leaf is self.leaf if self.role_node is None else self.role_node in leaf.path
+
+    def __str__(self) -> str:
+        if self.role_node is None:
+            return f"framework {self.leaf.framework_id}"
+        return f"role {self.role_node.role}"
+
+
+@dataclass(slots=True, eq=False)
+class PooledAgent:
+    """An agent as the allocator sees it, or a hold, which is dealt like an agent of its own.
+
+    Attributes:
+        total: its resources, without those of its holds.
         facts: its attributes and hostname as text, for constraints.
         is_active: whether it may be dealt.
         filters: the filters that frameworks have on it.
@@ -59,6 +82,9 @@ class PooledAgent:
             goes on.
         is_waited_for: whether a framework waits for the end of the round.
         profile, profile_version: kept by `profiles`.
+        held_for: of a hold, who may be dealt it; None for an agent.
+        cut_from: of a hold, its agent, with which it shares `tasks`.
+        holds: the holds that were cut from it.
     """
 
     agent_id: AgentId
@@ -73,9 +99,21 @@ class PooledAgent:
     is_waited_for: bool = False
     profile: Profile | None = None
     profile_version: int = -1
+    held_for: HeldFor | None = None
+    cut_from: PooledAgent | None = None
+    holds: dict[AgentId, PooledAgent] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.free = self.total
+
+    @property
+    def owner(self) -> Leaf | None:
+        """The leaf that is charged for the hold; None for an agent."""
+        return None if self.held_for is None else self.held_for.leaf
+
+    def serves(self, leaf: Leaf) -> bool:
+        """Return whether the leaf may be dealt this agent or hold."""
+        return self.held_for is None or self.held_for.serves(leaf)
 
     def count_tasks(self, framework_id: FrameworkId, number: int) -> None:
         """Add tasks of a framework; a negative number takes them away."""
@@ -105,6 +143,8 @@ class AgentPool:
         self._withheld: dict[AgentId, PooledAgent] = {}
         self._open: dict[AgentId, PooledAgent] = {}
         self._queue = make_queue(order, seed, scarce)
+        # Holds come first, so that their owners use them before they take more.
+        self._held_queue = ArrivalQueue(frozenset())
         self._wakeups: Deadlines[AgentId] = Deadlines()
         self._changed: set[AgentId] = set()
         # The frameworks that open agents are visited for. `queue_dirty` adds the fresh ones.
@@ -156,6 +196,7 @@ class AgentPool:
     def _close(self, agent_id: AgentId) -> None:
         if self._open.pop(agent_id, None) is not None:
             self._queue.discard(agent_id)
+            self._held_queue.discard(agent_id)
             self._changed.discard(agent_id)
 
     # Dirty agents.
@@ -163,20 +204,28 @@ class AgentPool:
     @property
     def is_dirty(self) -> bool:
         """Whether any agent may have to be visited."""
-        return self._is_all_changed or bool(self._fresh) or len(self._queue) > 0
+        return self._is_all_changed or bool(self._fresh) or self._queued > 0
 
     @property
     def dirty_count(self) -> int:
         """The number of agents that wait for a visit."""
         if self._is_all_changed or self._fresh:
-            return max(len(self._open), len(self._queue))
-        return len(self._queue)
+            return max(len(self._open), self._queued)
+        return self._queued
+
+    @property
+    def _queued(self) -> int:
+        return len(self._queue) + len(self._held_queue)
+
+    def _enqueue(self, agent: PooledAgent) -> None:
+        queue = self._queue if agent.held_for is None else self._held_queue
+        queue.put(agent.agent_id, agent.free)
 
     def mark_dirty(self, agent: PooledAgent) -> None:
         """Visit `agent` in the next pass, if it is open."""
         if agent.agent_id in self._open:
             self._changed.add(agent.agent_id)
-            self._queue.put(agent.agent_id, agent.free)
+            self._enqueue(agent)
 
     def mark_all_dirty(self, leaf: Leaf | None = None) -> None:
         """Visit every open agent, for one framework that changed or for all. O(1)."""
@@ -191,6 +240,7 @@ class AgentPool:
         self._fresh.clear()
         self._changed.clear()
         self._queue.clear()
+        self._held_queue.clear()
 
     def queue_dirty(self) -> bool:
         """Queue every dirty agent; return whether there is any. O(agents) if all are dirty."""
@@ -200,14 +250,14 @@ class AgentPool:
             for agent in self._open.values():
                 self.mark_dirty(agent)
         elif self._fresh:
-            if not len(self._queue):
+            if not self._queued:
                 self._swept, self.swept_kinds = {}, set()
             self._swept.update(self._fresh)
             self.swept_kinds.update(leaf.kind for leaf in self._fresh)
             self._fresh.clear()
             for agent in self._open.values():
-                self._queue.put(agent.agent_id, agent.free)
-        return len(self._queue) > 0
+                self._enqueue(agent)
+        return self._queued > 0
 
     def take_dirty(self) -> tuple[PooledAgent, Mapping[Leaf, None] | None] | None:
         """Take the first dirty agent and the leaves to visit it for; None for all leaves.
@@ -216,7 +266,7 @@ class AgentPool:
         """
         if self._is_all_changed or self._fresh:
             self.queue_dirty()
-        agent_id = self._queue.take()
+        agent_id = self._held_queue.take() or self._queue.take()
         if agent_id is None:
             return None
         if agent_id in self._changed:

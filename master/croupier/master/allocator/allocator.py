@@ -15,6 +15,7 @@ from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.back_off import MOMENT_S, party_of
 from croupier.master.allocator.charges import Charges
 from croupier.master.allocator.grant import Grant, Units
+from croupier.master.allocator.holds import Holds
 from croupier.master.allocator.memberships import DemandChanges
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.passes import Passes, Promises
@@ -38,6 +39,7 @@ class Allocator:
     Attributes:
         back_off: parties that left offers unanswered, and come last for some time.
         charges: the resources that frameworks hold.
+        holds: the resources that are held for a framework or a role.
         queries: read-only questions.
         promises: forecasts of who would be dealt what a task holds.
     """
@@ -61,6 +63,7 @@ class Allocator:
         self._waiters, self.back_off = state.waiters, state.back_off
         self._demand = DemandChanges(state)
         self.charges = Charges(state)
+        self.holds = Holds(state, self.charges)
         self.queries = Queries(state)
         self.promises = Promises(state)
         self._passes = Passes(state)
@@ -91,8 +94,12 @@ class Allocator:
         self._totals.add(total.scalars)
 
     def remove_agent(self, agent_id: AgentId) -> None:
-        """Remove an agent on which nothing is charged. O(frameworks)."""
+        """Remove an agent on which nothing is charged, and of which nothing is held.
+
+        O(frameworks).
+        """
         agent = self._agents.remove(agent_id)
+        assert not agent.holds, f"{agent_id} still has holds"
         self._profiles.release(agent)
         assert agent.free == agent.total, f"{agent_id} still has {agent.total - agent.free} charged"
         self._totals.add(agent.total.scalars, -1)
@@ -124,8 +131,10 @@ class Allocator:
         self._agents.mark_dirty(agent)
 
     def activate_agent(self, agent_id: AgentId, active: bool) -> None:
-        """Start or stop dealing the agent."""
-        self._agents.activate(self._agents.agents[agent_id], active)
+        """Start or stop dealing the agent, and what is held of it."""
+        agent = self._agents.agents[agent_id]
+        for each in (agent, *agent.holds.values()):
+            self._agents.activate(each, active)
 
     def drop_earmark(self, agent_id: AgentId) -> None:
         """Drop the agent's earmark."""
@@ -247,7 +256,7 @@ class Allocator:
         Args:
             framework_id: the framework that had the offers.
             role: its role in which they were made.
-            agent_id: the agent.
+            agent_id: the agent, or the place of a hold.
             units: the units of their grants together.
             launched: the resources of each task that was launched on them.
             unused: the rest, which no task uses.
@@ -262,7 +271,7 @@ class Allocator:
             self._agents.wake_at(agent_id, refused_until)
         if unused:
             self._agents.give_back(agent_id, unused)
-            self._tree.withdraw(leaf, unused.scalars)
+            self._tree.withdraw(leaf, unused.scalars, agent.owner)
             self._waiters.update_surplus(leaf, has_released=True)
         slots = sum(number for _, number in units) if units else offers
         self._tree.count_slots(leaf, len(launched) - slots)

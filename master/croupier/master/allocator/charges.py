@@ -90,6 +90,42 @@ class Charges:
             agent.count_tasks(framework_id, 1)
             add_amounts(self.absent_held, amount.scalars, -1)
 
+    def charge_part(
+        self,
+        framework_id: FrameworkId,
+        role: Role,
+        place: AgentId,
+        part: Resources,
+        *,
+        is_absent: bool = False,
+    ) -> None:
+        """Charge the part of a task that it takes from a hold, beside the rest on its agent.
+
+        With `is_absent`, role and framework are charged already, and only the hold has to be.
+
+        Raises:
+            ValueError: if that much is not free in the hold.
+        """
+        hold = self._agents.agents[place]
+        owner = hold.owner
+        assert owner is not None
+        self._agents.set_free(hold, hold.free - part)
+        if is_absent:
+            add_amounts(self.absent_held, part.scalars, -1)
+            self._tree.charge(owner, part.scalars, -1, tasks=0)
+        else:
+            leaf = self._members.leaf_to_charge(framework_id, role)
+            self._tree.charge(leaf, part.scalars, tasks=0, owner=owner)
+
+    def release_part(
+        self, framework_id: FrameworkId, role: Role, place: AgentId, part: Resources
+    ) -> None:
+        """Release the part of a task that it took from a hold; the hold is dirty. O(log n)."""
+        hold, leaf = self._agents.agents[place], self._members.leaf(framework_id, role)
+        self._agents.give_back(place, part)
+        self._tree.charge(leaf, part.scalars, -1, tasks=0, owner=hold.owner)
+        self._waiters.update_surplus(leaf, has_released=True)
+
     def release_absent(self, framework_id: FrameworkId, role: Role, amount: Resources) -> None:
         """Release a task that was charged while its agent was absent. O(log n)."""
         add_amounts(self.absent_held, amount.scalars, -1)
@@ -113,20 +149,28 @@ class Charges:
         agent = self._agents.agents[agent_id]
         self._agents.set_free(agent, agent.free - amount)
         leaf = self._members.leaf(framework_id, role)
-        number = self._tree.deal(leaf, amount.scalars)
+        number = self._tree.deal(leaf, amount.scalars, owner=agent.owner)
         if shape is None:
             return Grant(framework_id, role, agent_id, amount, (), (number,))
         leaf.queued[shape].outstanding += 1
         return Grant(framework_id, role, agent_id, amount, ((shape.unit, 1),), (number,), shape)
 
     def launch(
-        self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources
+        self,
+        framework_id: FrameworkId,
+        role: Role,
+        agent_id: AgentId,
+        amount: Resources,
+        tasks: int = 1,
     ) -> None:
-        """Turn offered resources into resources that a task uses. O(log n)."""
+        """Turn offered resources into resources that a task uses. O(log n).
+
+        The part of a task that it takes from a hold is no task of its own: `tasks` is 0.
+        """
         leaf = self._members.leaf(framework_id, role)
         agent = self._agents.agents[agent_id]
-        self._tree.launch(leaf, amount.scalars)
-        agent.count_tasks(framework_id, 1)
+        self._tree.launch(leaf, amount.scalars, agent.owner)
+        agent.count_tasks(framework_id, tasks)
         agent.is_dealt = False
         if agent.is_waited_for or any(
             pending.demand.max_per_offer is not None for pending in leaf.pending or ()
@@ -154,7 +198,11 @@ class Charges:
             self._release(self._members.leaf(*place), total_of(amounts).scalars, len(amounts))
 
     def _charge(
-        self, framework_id: FrameworkId, role: Role, scalars: Mapping[str, int], tasks: int
+        self,
+        framework_id: FrameworkId,
+        role: Role,
+        scalars: Mapping[str, int],
+        tasks: int,
     ) -> None:
         leaf = self._members.leaf_to_charge(framework_id, role)
         self._tree.charge(leaf, scalars, tasks=tasks)

@@ -31,6 +31,7 @@ STEPS_PER_WORK = 5_000
 _TOO_FEW = "an offer needs {} units of <{}>, but only {} fit"
 _AT_MOST = "already runs {} of its tasks, the most that it wants on one agent"
 _FULL = "its offer has {} units, the most that one offer may have"
+_HELD = "is held for {}"
 _FREED = "{} was freed for {}, which was starving"
 _SCARCE = "has {}, which is withheld for frameworks that demand it"
 
@@ -137,6 +138,13 @@ class Eligibility:
 
         With `only_queued`, check its submitted tasks; it has some.
         """
+        found: Fit | Rejection
+        if not self._agent.serves(leaf):
+            held_for = self._agent.held_for
+            assert held_for is not None
+            held_by = held_for.leaf
+            text = Text(_HELD, held_for, role=held_by.role, rival=held_by.framework_id)
+            return Rejection(Cause.HELD, text)
         if leaf.pending is None:
             found = self._check_remainder(leaf)
         else:
@@ -188,15 +196,17 @@ class Eligibility:
         """Check a framework that declared no demand: it is offered the whole remainder."""
         # An offer of more ranges than a message may have could not be read.
         room = self._room_for(leaf).within_bounds()
+        owner = self._agent.owner
         if leaf.limited:
-            bound = limits.exhausted(leaf)
+            bound = limits.exhausted(leaf, owner)
             if bound is not None:
                 self.blocked[leaf] = False
                 return Rejection(Cause.LIMIT, reasons.AtLimit.of(*bound))
-            whole, room = room, limits.trimmed(room, limits.headroom(leaf))
+            whole, room = room, limits.trimmed(room, limits.headroom(leaf, owner))
             if room is not whole:
                 self.blocked[leaf] = True
-        if not self._rules.useful.holds(room):
+        # Of a hold, its owner said itself what is of use.
+        if not (self._rules.useful.holds(room) or (owner is not None and room)):
             return self._misfit(leaf, Rejection(Cause.NOT_USEFUL, reasons.free_text(room)))
         if self._agent.filters:
             refused = self.refused(leaf, room)
@@ -230,11 +240,13 @@ class Eligibility:
         if units < least:
             return self._does_not_fit(leaf, pending, units, least, room)
         if leaf.limited:
-            whole, units = units, limits.units_within(unit.scalars, limits.headroom(leaf), units)
+            owner = self._agent.owner
+            room_left = limits.headroom(leaf, owner)
+            whole, units = units, limits.units_within(unit.scalars, room_left, units)
             if units < least:
                 self.blocked.setdefault(leaf, False)
                 needed = {name: milli * least for name, milli in unit.scalars.items()}
-                bound = limits.binding(leaf, needed)
+                bound = limits.binding(leaf, needed, owner)
                 assert bound is not None
                 return Rejection(Cause.LIMIT, reasons.AtLimit.of(*bound))
             if units < whole and self._agent.filters and pending.shape is None:
@@ -278,7 +290,7 @@ class Eligibility:
         unit = pending.demand.unit
         needed = {name: milli * least for name, milli in unit.scalars.items()}
         return (
-            limits.binding(leaf, needed) is None
+            limits.binding(leaf, needed, self._agent.owner) is None
             and not self._would_refuse(leaf, pending, least)
             and not self._scarce_names(unit)
         )
@@ -328,7 +340,7 @@ class Eligibility:
         return Rejection(Cause.SCARCE, Text(_SCARCE, ", ".join(names)))
 
     def _scarce_names(self, unit: Resources) -> tuple[str, ...]:
-        if self._rules.scarce.isdisjoint(self.left.scalars):
+        if self._agent.held_for is not None or self._rules.scarce.isdisjoint(self.left.scalars):
             return ()
         return tuple(
             name

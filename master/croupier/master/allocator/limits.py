@@ -24,10 +24,23 @@ from croupier.model.scalar import format_scalar
 Bound = tuple[RoleNode, str]
 
 
-def headroom(leaf: Leaf) -> Amounts:
-    """Return the leaf's headroom under all limits, by resource; never below 0."""
+def limited_by(leaf: Leaf, owner: Leaf | None) -> tuple[RoleNode, ...]:
+    """Return the roles with limits that a deal to the leaf may exceed.
+
+    A deal from a hold of `owner` is charged already at and above the owner's role.
+    """
+    if owner is None:
+        return leaf.limited
+    return tuple(role for role in leaf.limited if role not in owner.path)
+
+
+def headroom(leaf: Leaf, owner: Leaf | None = None) -> Amounts:
+    """Return the leaf's headroom under all limits, by resource; never below 0.
+
+    `owner` is that of the hold that resources are of, as below.
+    """
     room: Amounts = {}
-    for role in leaf.limited:
+    for role in limited_by(leaf, owner):
         for name, most in role.settings.limit.items():
             left = max(most - counted(role, name), 0)
             if name not in room or left < room[name]:
@@ -53,9 +66,9 @@ def units_within(unit: Mapping[str, int], room: Amounts, most: int) -> int:
     return most
 
 
-def binding(leaf: Leaf, unit: Mapping[str, int]) -> Bound | None:
+def binding(leaf: Leaf, unit: Mapping[str, int], owner: Leaf | None = None) -> Bound | None:
     """Return the nearest role whose limit blocks `unit`, and the resource; None if none does."""
-    for role in leaf.limited:
+    for role in limited_by(leaf, owner):
         for name, most in role.settings.limit.items():
             milli = unit.get(name, 0)
             if milli and counted(role, name) + milli > most:
@@ -63,13 +76,13 @@ def binding(leaf: Leaf, unit: Mapping[str, int]) -> Bound | None:
     return None
 
 
-def exhausted(leaf: Leaf) -> Bound | None:
+def exhausted(leaf: Leaf, owner: Leaf | None = None) -> Bound | None:
     """Return the role whose limit is used up, for a framework without declared demand.
 
     A used-up limit stops all offers: the rest of a machine is of little use without the resource.
     A limit of 0 blocks only that resource.
     """
-    for role in leaf.limited:
+    for role in limited_by(leaf, owner):
         for name, most in role.settings.limit.items():
             if most > 0 and counted(role, name) >= most:
                 return role, name
@@ -114,9 +127,9 @@ def blocked_demand(leaf: Leaf) -> list[tuple[PendingDemand | None, Bound | None]
     return [(pending, binding(leaf, pending.needed)) for pending in leaf.pending if pending.left]
 
 
-def excess(leaf: Leaf, scalars: Mapping[str, int]) -> str:
+def excess(leaf: Leaf, scalars: Mapping[str, int], owner: Leaf | None = None) -> str:
     """Return in words the limit that the use of `scalars` would exceed; empty if none."""
-    for role in leaf.limited:
+    for role in limited_by(leaf, owner):
         for name, most in role.settings.limit.items():
             if scalars.get(name, 0) and role.used.get(name, 0) + scalars[name] > most:
                 return (
@@ -145,7 +158,9 @@ class LimitWaiters:
         else:
             blocked = [demand for demand, bound in found if bound is not None]
             leaf.wait_at(dict.fromkeys(role for role, _ in bounds), blocked)
-        leaf.parked_by = bounds[0][0] if bounds and len(bounds) == len(found) else None
+        is_blocked = bool(bounds) and len(bounds) == len(found)
+        # Limits do not block the use of a hold.
+        leaf.parked_by = bounds[0][0] if is_blocked and not leaf.may_use_hold else None
         self._tree.relist(leaf)
         return bool(leaf.waits_at)
 

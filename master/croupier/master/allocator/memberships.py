@@ -18,7 +18,7 @@ from croupier.master.allocator.pending_demand import Shape, carried, queue_of, r
 from croupier.master.allocator.pending_demand import count_down as counted_down
 from croupier.master.allocator.tree import Tree
 from croupier.model.demand import Demand
-from croupier.model.ids import FrameworkId, Role
+from croupier.model.ids import NO_FRAMEWORK, FrameworkId, Role
 from croupier.model.resources import Resources
 
 if TYPE_CHECKING:
@@ -94,11 +94,19 @@ class Memberships:
         ]
 
     def leaf_to_charge(self, framework_id: FrameworkId, role: Role) -> Leaf:
-        """Return the leaf in the role; add one if the framework does not subscribe to the role."""
+        """Return the leaf in the role; add one if the framework does not subscribe to the role.
+
+        That of `NO_FRAMEWORK` is charged for the unused part of holds for the role. It has next to
+        no weight, so that it takes no share from the frameworks there.
+        """
+        if framework_id == NO_FRAMEWORK:
+            self._leaves.setdefault(framework_id, {})
         leaf = self._leaves[framework_id].get(role)
         if leaf is None:
             leaf = self._leaves[framework_id][role] = self._add(framework_id, role)
             leaf.is_member = False
+            if framework_id == NO_FRAMEWORK:
+                leaf.weight = 1
         return leaf
 
     def demands(self, framework_id: FrameworkId) -> tuple[Demand, ...]:
@@ -128,13 +136,13 @@ class Memberships:
 
         An offer or a task of only resources without shares, such as ports, shows in its slot.
         """
-        if not leaf.is_member and not leaf.held and not leaf.slots:
+        if not (leaf.is_member or leaf.held or leaf.slots or leaf.holds):
             del self._leaves[leaf.framework_id][leaf.role]
             self._drop(leaf)
 
     def _add(self, framework_id: FrameworkId, role: Role) -> Leaf:
-        owner = next(iter(self._leaves[framework_id].values())).owner
-        return self._tree.add(framework_id, role, owner)
+        owners = (leaf.owner for leaf in self._leaves[framework_id].values())
+        return self._tree.add(framework_id, role, next(owners, ""))
 
     def _drop(self, leaf: Leaf) -> None:
         self._agents.forget_filters(leaf)

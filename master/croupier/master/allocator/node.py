@@ -63,6 +63,7 @@ class Node:
         signature: the kinds of the listed leaves at or below it.
         group: the group of its parent that has its entry, while the parent keeps groups.
         weighted_direction: its part of the parent's `direction_sum`; None if it is not alive.
+        holds: of a leaf, the holds that are charged to it; of a role, the holds for it.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Node:
     signature: Signature = NO_KINDS
     group: Group | None = None
     weighted_direction: Amounts | None = None
+    holds: int = 0
 
     def __post_init__(self) -> None:
         if self.parent is not None:
@@ -277,6 +279,11 @@ class Leaf(Node):
     def is_needy(self) -> bool:
         """Whether a role at or above it is below its guarantee."""
         return any(not node.own[0] for node in self.path)
+
+    @property
+    def may_use_hold(self) -> bool:
+        """Whether a hold is for it, or for a role at or above it."""
+        return any(node.holds for node in self.path)
 
     @property
     def has_pending(self) -> bool:

@@ -185,6 +185,7 @@ class _ShapeSearch:
         agent = self._search.agents[agent_id]
         return (
             agent.is_active
+            and agent.serves(self._leaf)
             and self._fits(agent.total)
             and all(each.holds(agent.facts) for each in self._pending.demand.constraints)
             and self._search.room(self._leaf, agent_id) is not None

@@ -21,7 +21,7 @@ from croupier.master.allocator.pending_demand import MANY
 from croupier.master.allocator.reasons import PassedOver
 from croupier.master.allocator.state import AllocatorState
 from croupier.model.demand import Demand
-from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.ids import NO_FRAMEWORK, AgentId, FrameworkId, Role
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.roles import RoleSettings
 
@@ -114,7 +114,7 @@ class Queries:
             Resources(offered),
             self.role_share(role),
             self.role_entitlement(role),
-            len({leaf.framework_id for leaf in leaves}),
+            len({leaf.framework_id for leaf in leaves} - {NO_FRAMEWORK}),
             tasks,
             sum(each.demand.count or 0 for leaf in leaves for each in leaf.queued.values()),
         )
@@ -176,6 +176,8 @@ class Queries:
         totals, shares = self._tree.totals.amounts, dict[FrameworkId, float]()
         waiting: set[FrameworkId] = set()
         for leaf in self._tree.leaves.values():
+            if leaf.framework_id == NO_FRAMEWORK:
+                continue
             share = rough_share(leaf.held, totals)
             shares[leaf.framework_id] = shares.get(leaf.framework_id, 0.0) + share
             if pending_units(leaf):
@@ -233,14 +235,23 @@ class Queries:
         leaves = self._members.leaves(framework_id)
         return sum((self._tree.entitlement(leaf) for leaf in leaves), Fraction(0))
 
-    def excess(self, framework_id: FrameworkId, role: Role, amount: Resources) -> str:
+    def excess(
+        self,
+        framework_id: FrameworkId,
+        role: Role,
+        amount: Resources,
+        place: AgentId | None = None,
+    ) -> str:
         """Return in words the limit that a launch of `amount` would exceed; empty if none.
+
+        `place` is the hold from which it would be launched, if it is one.
 
         An offer is within all limits. A launch from it may exceed one if the limit was lowered or
         the framework declared less demand meanwhile.
         """
         leaf = self._members.leaf(framework_id, role)
-        return limits.excess(leaf, amount.scalars) if leaf.limited else ""
+        owner = None if place is None else self._agents.agents[place].owner
+        return limits.excess(leaf, amount.scalars, owner) if leaf.limited else ""
 
     def explaining(
         self, framework_id: FrameworkId, agent_id: AgentId | None, now: float

@@ -31,6 +31,7 @@ class Cause(Enum):
     EARMARKED = "earmarked"
     SCARCE = "scarce"
     KEPT = "kept for a needier framework"
+    HELD = "held for another"
     BACKS_OFF = "unanswered offers"
     OFFER_FULL = "offer is full"
     SUPPRESSED = "suppressed"

@@ -193,8 +193,17 @@ class Tree:
 
     # Holdings.
 
-    def deal(self, leaf: Leaf, scalars: Mapping[str, int], units: int = 1) -> int:
-        """Charge a deal of `units` units, and return its number among all deals. O(log n)."""
+    def deal(
+        self, leaf: Leaf, scalars: Mapping[str, int], units: int = 1, owner: Leaf | None = None
+    ) -> int:
+        """Charge a deal of `units` units, and return its number among all deals. O(log n).
+
+        All of a hold counts as used. With `owner`, that of a hold, the charge passes from it; here
+        and below nothing is charged if the leaf itself is the owner.
+        """
+        if owner is not None:
+            self._pass_on(owner, leaf, scalars)
+            scalars = {}
         self.deals += 1
         number = self.deals
         self.policy.dealt(leaf)
@@ -212,25 +221,46 @@ class Tree:
             reseat(node)
         return number
 
-    def launch(self, leaf: Leaf, scalars: Mapping[str, int]) -> None:
-        """Count offered resources as used by tasks."""
+    def launch(self, leaf: Leaf, scalars: Mapping[str, int], owner: Leaf | None = None) -> None:
+        """Count offered resources as used by tasks; those of a hold are already."""
+        if owner is not None:
+            return
         for node in leaf.path:
             add_amounts(node.used, scalars, 1)
         self.ordering.update_from(leaf)
 
-    def charge(self, leaf: Leaf, scalars: Mapping[str, int], sign: int = 1, tasks: int = 1) -> None:
+    def charge(
+        self,
+        leaf: Leaf,
+        scalars: Mapping[str, int],
+        sign: int = 1,
+        tasks: int = 1,
+        owner: Leaf | None = None,
+    ) -> None:
         """Charge resources that tasks use together, or release them with `sign` -1."""
+        if owner is not None:
+            self._pass_on(*((owner, leaf) if sign > 0 else (leaf, owner)), scalars)
+            scalars = {}
         for node in leaf.path:
             add_amounts(node.held, scalars, sign)
             add_amounts(node.used, scalars, sign)
             node.slots += sign * tasks
         self.ordering.rekey(leaf)
 
-    def withdraw(self, leaf: Leaf, scalars: Mapping[str, int]) -> None:
+    def withdraw(self, leaf: Leaf, scalars: Mapping[str, int], owner: Leaf | None = None) -> None:
         """Release offered resources."""
+        if owner is not None:
+            self._pass_on(leaf, owner, scalars)
+            return
         for node in leaf.path:
             add_amounts(node.held, scalars, -1)
         self.ordering.rekey(leaf)
+
+    def _pass_on(self, giver: Leaf, taker: Leaf, scalars: Mapping[str, int]) -> None:
+        """Pass the charge of resources of a hold from one leaf to another."""
+        if giver is not taker:
+            self.charge(giver, scalars, -1, tasks=0)
+            self.charge(taker, scalars, tasks=0)
 
     def count_slots(self, leaf: Leaf, change: int) -> None:
         """Change the leaf's number of slots."""
@@ -268,13 +298,17 @@ class Tree:
         self.ordering.rebuild(self.root)
 
     def neediest(
-        self, is_eligible: Callable[[Leaf], bool], profile: Profile | None = None
+        self,
+        is_eligible: Callable[[Leaf], bool],
+        profile: Profile | None = None,
+        top: Branch | None = None,
     ) -> Leaf | None:
         """Return the eligible leaf that the policy puts first, ignoring all other leaves.
 
-        Misfits of `profile` may be skipped without a question. O(depth + leaves passed over).
+        Misfits of `profile` may be skipped without a question. With `top`, only leaves below that
+        node count. O(depth + leaves passed over).
         """
-        found = self.ordering.least(self.root, is_eligible, profile)
+        found = self.ordering.least(top or self.root, is_eligible, profile)
         return found[0] if found is not None else None
 
     def in_order(self) -> Iterator[Leaf]:

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Final
 
 from croupier.master.core.effects import SessionId
+from croupier.master.core.holds import Hold
 from croupier.master.core.messages import AgentDescription
 from croupier.master.core.offers import Offer
 from croupier.master.core.records import AgentRecord, DrainRequest
@@ -20,7 +21,7 @@ from croupier.model.access import AGENT_USER
 from croupier.model.attributes import Attributes
 from croupier.model.errors import Conflict, InvalidRequest
 from croupier.model.health import Problem
-from croupier.model.ids import AgentId, FrameworkId, OfferId, TaskId
+from croupier.model.ids import AgentId, FrameworkId, HoldId, OfferId, TaskId
 from croupier.model.isolation import NO_FEATURES, Features, feature_names
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.task import TaskInfo, TaskStatus
@@ -78,6 +79,7 @@ class Agent:
         lines_up: whether tasks can be lined up at it.
         line: the tasks that are lined up at it, in order; they are not in `tasks`.
         running: how many submitted tasks of each framework, role and shape run on it.
+        holds: the holds of its resources.
     """
 
     agent_id: AgentId
@@ -102,6 +104,7 @@ class Agent:
     running: Counter[tuple[FrameworkId, Key]] = field(default_factory=Counter)
     tasks: dict[tuple[FrameworkId, TaskId], Task] = field(default_factory=dict)
     offers: dict[OfferId, Offer] = field(default_factory=dict)
+    holds: dict[HoldId, Hold] = field(default_factory=dict)
     _description: AgentDescription | None = None
 
     def move(self, state: AgentState) -> None:

@@ -8,7 +8,8 @@ from typing import Final
 
 from croupier.model.demand import ANYWHERE, Demand, Placement
 from croupier.model.errors import CroupierError
-from croupier.model.ids import AgentId, OfferId, Role, TaskId
+from croupier.model.ids import AgentId, HoldId, OfferId, Role, TaskId
+from croupier.model.resources import Resources
 from croupier.model.task import TaskInfo
 from croupier.model.value import value
 
@@ -29,18 +30,37 @@ class MalformedTask:
 
 
 @value
+class MakeHold:
+    """Hold resources of the offers.
+
+    Attributes:
+        ttl_ms: time until the hold ends; 0: it ends only when it is released.
+        for_role: whether it is held for the role of the offers, not for the framework alone.
+    """
+
+    hold_id: HoldId
+    resources: Resources
+    ttl_ms: int = 0
+    for_role: bool = False
+
+
+@value
 class Accept:
-    """Launch tasks on offers of one agent, in one role; the remainder is declined.
+    """Make holds and launch tasks on offers of one agent, in one role; the remainder is declined.
 
     Attributes:
         refuse_s: filter of the remainder; None: the default.
         malformed: tasks that could not be parsed, in order; each is refused.
+        holds: are made before any task is launched, which takes from them first.
+        releases: holds that end after that.
     """
 
     offer_ids: tuple[OfferId, ...]
     tasks: tuple[TaskInfo, ...]
     refuse_s: float | None = None
     malformed: tuple[MalformedTask, ...] = ()
+    holds: tuple[MakeHold, ...] = ()
+    releases: tuple[HoldId, ...] = ()
 
     @property
     def all_tasks(self) -> list[TaskInfo | MalformedTask]:
@@ -145,6 +165,13 @@ class Teardown:
 
 
 @value
+class Release:
+    """End holds."""
+
+    hold_ids: tuple[HoldId, ...]
+
+
+@value
 class Malformed:
     """A call that could not be parsed.
 
@@ -170,6 +197,7 @@ Call = (
     | Acknowledge
     | Reconcile
     | Teardown
+    | Release
     | Malformed
 )
 
@@ -187,6 +215,7 @@ _NAMES: Final[dict[type, str]] = {
     Acknowledge: "acknowledge",
     Reconcile: "reconcile",
     Teardown: "teardown",
+    Release: "release",
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from croupier.master.core.effects import SessionId
-from croupier.model.ids import AgentId, FrameworkId, OfferId, TaskId
+from croupier.model.ids import AgentId, FrameworkId, HoldId, OfferId, TaskId
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,13 @@ class PreemptionGrace:
     task_id: TaskId
 
 
+@dataclass(frozen=True, slots=True)
+class HoldReview:
+    """A hold ends, or the rest of its time is written to its record again."""
+
+    hold_id: HoldId
+
+
 Deadline = (
     OfferExpiry
     | FailoverTimeout
@@ -64,4 +71,5 @@ Deadline = (
     | ResendTerminalUpdates
     | StarvationCheck
     | PreemptionGrace
+    | HoldReview
 )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
+from croupier.model.ids import AgentId, FrameworkId, HoldId, OfferId, Role, TaskId
 from croupier.model.task import Reason, Source, TaskState
 from croupier.model.value import value
 
 Joined = Literal["new", "again", "returned"]
 OfferOutcome = Literal["accepted", "declined", "rescinded", "expired"]
 Outcome = Literal["ok", "invalid"]
+HoldEnd = Literal["released", "expired", "preempted", "owner_removed", "agent_gone", "no_room"]
 
 
 @value
@@ -256,6 +257,44 @@ class TaskLined:
     outcome: Literal["lined_up", "recalled", "returned", "started"]
 
 
+@value
+class HoldMade:
+    """Resources of an agent are held.
+
+    Attributes:
+        framework_id: the framework that they are held for; empty if they are for the role.
+        ttl_s: None: until the hold is released.
+        operator: the operator's address; empty if a framework made it.
+    """
+
+    hold_id: HoldId
+    agent_id: AgentId
+    role: Role
+    framework_id: FrameworkId
+    resources: str
+    ttl_s: float | None
+    operator: str = ""
+
+
+@value
+class HoldEnded:
+    """A hold has ended: it was released, its time was over, its owner or its agent was removed.
+
+    Attributes:
+        tasks: how many tasks in it run on.
+        operator: the operator's address, if one released it.
+    """
+
+    hold_id: HoldId
+    agent_id: AgentId
+    role: Role
+    framework_id: FrameworkId
+    why: HoldEnd
+    tasks: int
+    message: str
+    operator: str = ""
+
+
 Fact = (
     AgentJoined
     | AgentLeft
@@ -279,4 +318,6 @@ Fact = (
     | UpdateHandled
     | UpdateAcknowledged
     | TaskLined
+    | HoldMade
+    | HoldEnded
 )

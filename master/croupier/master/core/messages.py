@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from croupier.model.agent_orders import TaskOrder
 from croupier.model.attributes import Attributes
-from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
+from croupier.model.ids import NO_HOLD, AgentId, FrameworkId, HoldId, OfferId, Role, TaskId
 from croupier.model.isolation import NO_FEATURES, Features
 from croupier.model.resources import Resources
 from croupier.model.task import TaskStatus
@@ -41,6 +41,7 @@ class Offered:
     role: Role
     resources: Resources
     lease_s: float
+    hold_id: HoldId = NO_HOLD
 
 
 @value
@@ -60,6 +61,8 @@ def verdict_size(verdict: Verdict) -> int:
         if task.error is not None and id(task.error) not in shared:
             shared.add(id(task.error))
             size += 200 + len(str(task.error))
+    for operation in verdict.operations:
+        size += 320 + len(operation.id) + len(str(operation.error or ""))
     return size
 
 

@@ -1,21 +1,28 @@
-"""ACCEPT: launch tasks on offers of one agent and one role, in one step.
+"""ACCEPT: make holds and launch tasks on offers of one agent and one role, in one step.
 
 A bad offer id fails the whole call: its valid offers are rescinded without a filter, and every task
 gets a verdict. Tasks are checked in order against the resources that the tasks before them left; a
 bad task affects no others but those of its group. The remainder is declined.
+
+Holds are made first, of what is offered from no hold. A task takes from one hold what that has for
+it, and the rest from the other offers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from croupier.master.core import calls
 from croupier.master.core.authorisation import require_image, require_user
 from croupier.master.core.effects import PAUSE, Effect, Happened, Save, Send, Step
 from croupier.master.core.frameworks import Framework
+from croupier.master.core.holds import place_of
 from croupier.master.core.offers import Offer
 from croupier.master.core.on_allocation import end_offer, note_unused, return_offer
+from croupier.master.core.on_hold import check_hold, make_hold, new_hold, release
 from croupier.master.core.on_task import moved_fact
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskHold
@@ -28,18 +35,54 @@ from croupier.model.errors import (
     InvalidRequest,
     NotFound,
     PermissionDenied,
+    shortened,
 )
-from croupier.model.ids import OfferId, TaskId
+from croupier.model.ids import MAX_ID_BYTES, NO_HOLD, AgentId, HoldId, OfferId, Role, TaskId
 from croupier.model.limits import MAX_OFFERS_PER_CALL, MAX_TASKS_PER_ACCEPT, MAX_WAIT_S
 from croupier.model.resources import NOTHING, Resources, sum_of
 from croupier.model.task import TaskInfo, TaskState, TaskStatus
-from croupier.model.verdict import TaskVerdict
+from croupier.model.verdict import OperationVerdict, TaskVerdict
+
+
+class Decision(NamedTuple):
+    """The verdicts on the tasks of a call, and on its operations on holds."""
+
+    tasks: tuple[TaskVerdict, ...] = ()
+    operations: tuple[OperationVerdict, ...] = ()
+
+
+# A hold, and what a task takes from it; `NO_HOLD` and nothing if it takes nothing.
+Part = tuple[HoldId, Resources]
+
+
+@dataclass(slots=True)
+class _Accepted:
+    """The offers of an ACCEPT.
+
+    Attributes:
+        left: what is left of them, by hold; that of no hold last.
+    """
+
+    framework: Framework
+    offers: list[Offer]
+    seq: int
+    left: dict[HoldId, Resources]
+
+    @property
+    def agent_id(self) -> AgentId:
+        """Their agent."""
+        return self.offers[0].agent_id
+
+    @property
+    def role(self) -> Role:
+        """Their role."""
+        return self.offers[0].role
 
 
 def accept(
     state: State, framework: Framework, call: calls.Accept, seq: int, now: float
-) -> Generator[Step, None, tuple[TaskVerdict, ...]]:
-    """Launch the call's tasks on its offers and return their verdicts; `seq` numbers the call.
+) -> Generator[Step, None, Decision]:
+    """Carry out the call on its offers and return the verdicts; `seq` numbers the call.
 
     Raises:
         InvalidRequest, NotFound, Conflict: if the call as a whole is bad.
@@ -67,33 +110,82 @@ def accept(
                 state, offer, "declined", str(denied), now, state.settings.refuse_s
             )
         raise denied
-    if not listed:
+    if not (listed or call.holds or call.releases):
         for offer in offers:
             yield from return_offer(state, offer, "declined", "", now, refuse_s)
-        return ()
-    verdicts, left = yield from _launch_all(state, framework, offers, listed, seq, now)
+        return Decision()
+    left = dict.fromkeys(sorted({offer.hold_id for offer in offers}, reverse=True), NOTHING)
+    left.setdefault(NO_HOLD, NOTHING)
+    for offer in offers:
+        left[offer.hold_id] = left[offer.hold_id] + offer.resources
+    accepted = _Accepted(framework, offers, seq, left)
+    operations = yield from _make_holds(state, accepted, call.holds, now)
+    verdicts = yield from _launch_all(state, accepted, listed, now)
     launched = [
         task.resources
         for task, verdict in zip(listed, verdicts, strict=True)
         if verdict.error is None and isinstance(task, TaskInfo)
     ]
-    state.allocator.settle_offers(
-        offers[0].framework_id,
-        offers[0].role,
-        offers[0].agent_id,
-        tuple(unit for offer in offers for unit in offer.units),
-        launched,
-        left,
-        now + refuse_s,
-        len(offers),
-    )
+    _settle(state, accepted, launched, now + refuse_s)
+    is_used = bool(launched) or any(each.ok for each in operations)
     for offer in offers:
         yield end_offer(state, offer, "accepted", "", now)
-        if launched:
-            state.allocator.offer_used(offer.framework_id, offer.agent_id)
+        if is_used:
+            state.allocator.offer_used(offer.framework_id, offer.place)
         else:
             yield from note_unused(state, offer, now)
-    return verdicts
+    released = yield from release(state, framework, call.releases, now)
+    return Decision(verdicts, operations + released)
+
+
+def _settle(
+    state: State, accepted: _Accepted, launched: list[Resources], refused_until: float
+) -> None:
+    """Settle the offers of each hold and of none; a new hold gets back what no task uses."""
+    framework_id = accepted.framework.framework_id
+    for hold_id, rest in accepted.left.items():
+        offers = [offer for offer in accepted.offers if offer.hold_id == hold_id]
+        if not (offers or rest or launched):
+            continue
+        state.allocator.settle_offers(
+            framework_id,
+            accepted.role,
+            place_of(accepted.agent_id, hold_id),
+            tuple(unit for offer in offers for unit in offer.units),
+            launched,
+            rest,
+            refused_until if offers else None,
+            len(offers),
+        )
+        # The tasks are counted once.
+        launched = []
+
+
+def _make_holds(
+    state: State, accepted: _Accepted, holds: Sequence[calls.MakeHold], now: float
+) -> Generator[Step, None, tuple[OperationVerdict, ...]]:
+    verdicts = []
+    framework, role = accepted.framework, accepted.role
+    for wanted in holds:
+        try:
+            check_hold(state, wanted, framework.framework_id)
+            free = accepted.left[NO_HOLD]
+            if not wanted.resources <= free:
+                excess = wanted.resources.excess(free)
+                raise InvalidRequest(f"hold {wanted.hold_id} does not fit: {excess}")
+            over = state.allocator.queries.excess(framework.framework_id, role, wanted.resources)
+            if over:
+                raise Conflict(f"hold {wanted.hold_id} would go over a limit: {over}")
+        except CroupierError as error:
+            verdicts.append(OperationVerdict(wanted.hold_id[:MAX_ID_BYTES], shortened(error)))
+            continue
+        hold = new_hold(wanted, accepted.agent_id, role, framework, accepted.seq, now)
+        accepted.left[NO_HOLD] = free - wanted.resources
+        # Tasks take from holds before they take from the rest.
+        accepted.left = {hold.hold_id: wanted.resources, **accepted.left}
+        yield from make_hold(state, hold, now, (framework.framework_id, role))
+        verdicts.append(OperationVerdict(hold.hold_id))
+    return tuple(verdicts)
 
 
 def own_offers(
@@ -130,61 +222,87 @@ def checked_refusal(state: State, refuse_s: float | None) -> float:
 
 def _launch_all(
     state: State,
-    framework: Framework,
-    offers: list[Offer],
+    accepted: _Accepted,
     tasks: Sequence[TaskInfo | calls.MalformedTask],
-    seq: int,
     now: float,
-) -> Generator[Step, None, tuple[tuple[TaskVerdict, ...], Resources]]:
-    left = NOTHING
-    for offer in offers:
-        left = left + offer.resources
+) -> Generator[Step, None, tuple[TaskVerdict, ...]]:
     decided = UnitVerdicts()
     for unit in calls.units(tasks):
         yield PAUSE
-        check = partial(_check, state, framework, offers[0], left)
-        check_all = partial(_check_limits, state, offers[0])
-        launched = decided.decide(framework, unit, check, check_all)
-        for task in launched:
-            left = left - task.resources
+        left, parts = dict(accepted.left), dict[TaskId, Part]()
+        check = partial(_check, state, accepted, left, parts)
+        check_all = partial(_check_limits, state, accepted, parts)
+        launched = decided.decide(accepted.framework, unit, check, check_all)
         if launched:
-            yield from _launch(state, framework, offers[0], launched, seq, now)
-    return tuple(decided.verdicts), left
+            accepted.left = left
+            yield from _launch(state, accepted, launched, parts, now)
+    return tuple(decided.verdicts)
 
 
 def _check(
     state: State,
-    framework: Framework,
-    offer: Offer,
-    left: Resources,
+    accepted: _Accepted,
+    left: dict[HoldId, Resources],
+    parts: dict[TaskId, Part],
     task: TaskInfo,
     before: Sequence[TaskInfo],
 ) -> None:
-    """Check that a task can be launched on the remainder of the offers, with others `before` it."""
+    """Check that a task can be launched, and take its resources from what is `left` of the offers.
+
+    `parts` has what each task takes from a hold; `before` are others that are launched with it.
+    """
     task.check()
-    agent = state.agents[offer.agent_id]
+    framework, agent = accepted.framework, state.agents[accepted.agent_id]
     permissions = state.permissions(framework.principal)
     require_user(permissions, agent, task)
     require_image(permissions, task)
     if framework.has_used(task.task_id):
         raise InvalidRequest(f"task id {task.task_id} was used before; ids are never used again")
-    for other in before:
-        left = left - other.resources
-    if not task.resources <= left:
-        raise InvalidRequest(f"task {task.task_id} does not fit: {task.resources.excess(left)}")
+    rest = dict(left)
+    part = _take(rest, task)
     check_counts(state, framework, len(before))
     # Raises no Conflict: the same offer would come again at once.
     agent.check_suitable(task)
+    left |= rest
+    parts[task.task_id] = part
 
 
-def _check_limits(state: State, offer: Offer, tasks: Sequence[TaskInfo]) -> None:
+def _take(left: dict[HoldId, Resources], task: TaskInfo) -> Part:
+    """Take the resources of a task from what is left; return the part of a hold.
+
+    Raises:
+        InvalidRequest: if they do not fit.
+    """
+    wanted, free = task.resources, left[NO_HOLD]
+    parts = [(each, wanted.within(room)) for each, room in left.items() if each]
+    # A hold that has room for all of it comes first.
+    parts.sort(key=lambda part: part[1] != wanted)
+    for hold_id, part in (*parts, (NO_HOLD, NOTHING)):
+        rest = wanted - part
+        if rest <= free:
+            left[NO_HOLD] = free - rest
+            if part:
+                left[hold_id] = left[hold_id] - part
+            return (hold_id, part) if part else (NO_HOLD, NOTHING)
+    why = wanted.excess(sum_of(left.values())) or "it may take from one hold only"
+    raise InvalidRequest(f"task {task.task_id} does not fit: {why}")
+
+
+def _check_limits(
+    state: State, accepted: _Accepted, parts: dict[TaskId, Part], tasks: Sequence[TaskInfo]
+) -> None:
     """Check tasks against the limits, which may have been lowered after the offer was made."""
-    amount = tasks[0].resources
-    if len(tasks) > 1:
-        amount = sum_of(task.resources for task in tasks)
-    over = state.allocator.queries.excess(offer.framework_id, offer.role, amount)
-    if over:
-        raise Conflict(f"task {tasks[0].task_id} would go over a limit: {over}")
+    needed: dict[HoldId, Resources] = {}
+    for task in tasks:
+        hold_id, held = parts[task.task_id]
+        for each, amount in ((NO_HOLD, task.resources - held), (hold_id, held)):
+            needed[each] = needed.get(each, NOTHING) + amount
+    for hold_id, amount in needed.items():
+        place = place_of(accepted.agent_id, hold_id)
+        framework_id = accepted.framework.framework_id
+        over = state.allocator.queries.excess(framework_id, accepted.role, amount, place)
+        if over:
+            raise Conflict(f"task {tasks[0].task_id} would go over a limit: {over}")
 
 
 def check_counts(state: State, framework: Framework, more: int = 0) -> None:
@@ -209,17 +327,15 @@ def check_counts(state: State, framework: Framework, more: int = 0) -> None:
 
 def _launch(
     state: State,
-    framework: Framework,
-    offer: Offer,
+    accepted: _Accepted,
     infos: Sequence[TaskInfo],
-    seq: int,
+    parts: dict[TaskId, Part],
     now: float,
 ) -> Iterator[Effect]:
     """Launch a task, or all tasks of a group."""
-    tasks = [_task(framework, offer, info, seq, now) for info in infos]
-    place = (offer.framework_id, offer.role, offer.agent_id)
+    tasks = [_task(accepted, info, parts[info.task_id], now) for info in infos]
     for task in tasks:
-        state.allocator.charges.launch(*place, task.info.resources)
+        launch_charges(state, task, task.agent_id)
         state.add_task(task)
         yield Save(task.record())
     yield order_launch(state, *tasks)
@@ -227,22 +343,32 @@ def _launch(
         yield Happened(moved_fact(task.status))
 
 
-def _task(framework: Framework, offer: Offer, info: TaskInfo, seq: int, now: float) -> Task:
-    status = TaskStatus(
-        framework.framework_id, TaskId(info.task_id), offer.agent_id, TaskState.STAGING
-    )
+def _task(accepted: _Accepted, info: TaskInfo, part: Part, now: float) -> Task:
+    framework, agent_id = accepted.framework, accepted.agent_id
+    status = TaskStatus(framework.framework_id, TaskId(info.task_id), agent_id, TaskState.STAGING)
+    hold_id, held = part
     return Task(
         info,
         framework.framework_id,
-        offer.agent_id,
-        offer.role,
+        agent_id,
+        accepted.role,
         status,
         now,
         TaskHold.ACTIVE,
         client_id=framework.client_id,
-        seq=seq,
+        seq=accepted.seq,
         placed=now,
+        hold_id=hold_id,
+        held=held,
     )
+
+
+def launch_charges(state: State, task: Task, agent_id: AgentId) -> None:
+    """Turn offered resources into those of a task: of the agent, and of its hold."""
+    launch, owner = state.allocator.charges.launch, (task.framework_id, task.role)
+    launch(*owner, agent_id, task.rest)
+    if task.held:
+        launch(*owner, place_of(agent_id, task.hold_id), task.held, tasks=0)
 
 
 def order_launch(state: State, *tasks: Task) -> Send:

@@ -32,6 +32,7 @@ from croupier.master.core.facts import (
 )
 from croupier.master.core.messages import AgentFailed, Registered
 from croupier.master.core.on_allocation import rescind
+from croupier.master.core.on_hold import end_hold, restore_holds
 from croupier.master.core.on_line import (
     give_back,
     give_back_all,
@@ -105,6 +106,7 @@ def on_register(state: State, event: Register, now: float) -> Iterator[Step]:
     yield Send(
         event.session, Registered(agent.agent_id, state.settings.heartbeat_s, state.master_id)
     )
+    yield from restore_holds(state, agent, event, now)
     yield from sync(state, agent, event, now)
     yield Happened(AgentJoined(agent.agent_id, agent.hostname, kind, len(agent.tasks)))
     if agent.problems:
@@ -178,6 +180,8 @@ def remove(
             yield from orphan(state, task, now)
         else:
             yield from end(state, task, new, reason, message, now)
+    for hold in list(agent.holds.values()):
+        yield from end_hold(state, hold, "agent_gone", message, now)
     agent.move(AgentState.GONE)
     del state.agents[agent.agent_id]
     state.unreachable.pop(agent.agent_id, None)
@@ -274,6 +278,8 @@ def give_up(state: State, agent: Agent, message: str, now: float) -> Iterator[Ef
 def _connect(state: State, agent: Agent, event: Register, now: float) -> None:
     if agent.in_pool:
         _leave_pool(state, agent)
+    for hold in agent.holds.values():
+        state.lose_hold(hold)
     agent.introduce(event.hostname, event.attributes, event.http_address, event.features)
     agent.last_received = agent.connected_at = now
     agent.takes_secrets = event.takes_secrets
@@ -319,8 +325,10 @@ def _lose(state: State, agent: Agent, now: float) -> None:
 
 
 def _leave_pool(state: State, agent: Agent) -> None:
-    """Release the resources of an agent and of its tasks."""
+    """Release the resources of an agent, of its tasks and of its holds."""
     state.release_tasks(agent.agent_id, agent.tasks.values())
+    for hold in agent.holds.values():
+        state.lose_hold(hold)
     if agent.in_pool:
         state.allocator.remove_agent(agent.agent_id)
     state.allocator.charges.remove_absent(agent.agent_id)

@@ -11,12 +11,14 @@ from croupier.master.core.facts import OfferEnded, OfferMade, OfferOutcome, Offe
 from croupier.master.core.messages import Offered, Rescinded
 from croupier.master.core.offers import Offer
 from croupier.master.core.state import State
-from croupier.model.ids import FrameworkId, OfferId
+from croupier.model.ids import NO_HOLD, FrameworkId, OfferId
 
 
 def offer(state: State, grant: Grant, lease_s: float, now: float) -> Iterator[Effect]:
     """Offer a grant for `lease_s` seconds. The framework and the agent must be connected."""
-    framework, agent = state.frameworks[grant.framework_id], state.agents[grant.agent_id]
+    hold = state.places.get(grant.agent_id)
+    agent = state.agents[grant.agent_id if hold is None else hold.agent_id]
+    framework = state.frameworks[grant.framework_id]
     assert framework.session is not None
     assert agent.session is not None
     made = Offer(
@@ -29,13 +31,14 @@ def offer(state: State, grant: Grant, lease_s: float, now: float) -> Iterator[Ef
         made_at=now,
         expires_at=now + lease_s,
         kept_since=state.allocator.offer_kept_since(grant.framework_id, grant.agent_id, now),
+        hold_id=NO_HOLD if hold is None else hold.hold_id,
     )
     state.offers[made.offer_id] = made
     framework.offers[made.offer_id] = made
     agent.offers[made.offer_id] = made
-    review_at = state.allocator.offer_review_at(made.framework_id, made.expires_at, now)
-    state.deadlines.set(OfferExpiry(made.offer_id), review_at)
-    message = Offered(made.offer_id, agent.describe(), made.role, made.resources, lease_s)
+    state.deadlines.set(OfferExpiry(made.offer_id), _review_at(state, made, now))
+    description = agent.describe()
+    message = Offered(made.offer_id, description, made.role, made.resources, lease_s, made.hold_id)
     yield Send(framework.session, message)
     yield Happened(OfferMade(made.offer_id, made.framework_id, made.agent_id))
 
@@ -76,7 +79,7 @@ def return_offer(
     state.allocator.settle_offers(
         offer.framework_id,
         offer.role,
-        offer.agent_id,
+        offer.place,
         offer.units,
         unused=offer.resources,
         refused_until=None if refuse_s is None else now + refuse_s,
@@ -85,11 +88,14 @@ def return_offer(
 
 def note_unused(state: State, offer: Offer, now: float) -> Iterator[Effect]:
     """Note that an offer ended without a launch: its framework's party may have to back off."""
-    place = (offer.framework_id, offer.agent_id)
-    back_off_s = state.allocator.offer_unused(*place, offer.kept_since, now)
+    if offer.hold_id:
+        # Nobody else waits for it, and its owner is charged for it anyway.
+        return
+    framework_id, kept_since = offer.framework_id, offer.kept_since
+    back_off_s = state.allocator.offer_unused(framework_id, offer.place, kept_since, now)
     if back_off_s is not None:
-        _review_offers(state, offer.framework_id, now)
-        yield Happened(OffersUnanswered(*place, now - offer.kept_since, back_off_s))
+        _review_offers(state, framework_id, now)
+        yield Happened(OffersUnanswered(framework_id, offer.agent_id, now - kept_since, back_off_s))
 
 
 def _review_offers(state: State, framework_id: FrameworkId, now: float) -> None:
@@ -98,14 +104,20 @@ def _review_offers(state: State, framework_id: FrameworkId, now: float) -> None:
     for framework in state.frameworks.values():
         if framework.framework_id == framework_id or (owner and framework.owner == owner):
             for offer in framework.offers.values():
-                review_at = state.allocator.offer_review_at(framework_id, offer.expires_at, now)
-                state.deadlines.set(OfferExpiry(offer.offer_id), review_at)
+                state.deadlines.set(OfferExpiry(offer.offer_id), _review_at(state, offer, now))
+
+
+def _review_at(state: State, offer: Offer, now: float) -> float:
+    """Return until when an offer stands, even if its framework backs off and others wait."""
+    if offer.hold_id:
+        return offer.expires_at
+    return state.allocator.offer_review_at(offer.framework_id, offer.expires_at, now)
 
 
 def on_offer_due(state: State, offer: Offer, now: float) -> Iterator[Effect]:
     """End an offer if its lease is over, or if its framework backs off and others wait."""
     message = "its lease ended"
-    review_at = state.allocator.offer_review_at(offer.framework_id, offer.expires_at, now)
+    review_at = _review_at(state, offer, now)
     if review_at > now:
         if review_at == offer.expires_at or not state.allocator.others_wait(now):
             state.deadlines.set(OfferExpiry(offer.offer_id), review_at)

@@ -16,9 +16,10 @@ from croupier.master.core.effects import PAUSE, Close, Effect, Happened, Send, S
 from croupier.master.core.events import FrameworkCalled
 from croupier.master.core.facts import CallAnswered, Outcome, UpdateAcknowledged
 from croupier.master.core.frameworks import Framework
-from croupier.master.core.on_accept import accept, checked_refusal, own_offers
+from croupier.master.core.on_accept import Decision, accept, checked_refusal, own_offers
 from croupier.master.core.on_allocation import return_offer
 from croupier.master.core.on_framework import own_roles
+from croupier.master.core.on_hold import release
 from croupier.master.core.on_submit import submit, withdraw
 from croupier.master.core.on_task import (
     acknowledge,
@@ -40,17 +41,17 @@ from croupier.model.errors import (
     TooSlow,
     shortened,
 )
-from croupier.model.ids import MAX_ID_BYTES, AgentId, TaskId
+from croupier.model.ids import MAX_ID_BYTES, AgentId, HoldId, TaskId
 from croupier.model.limits import MAX_REASON, MAX_TASKS_PER_ACCEPT
 from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus, check_grace
-from croupier.model.verdict import TaskVerdict, Verdict
+from croupier.model.verdict import OperationVerdict, TaskVerdict, Verdict
 
 # A framework that has not marked more verdicts than this as seen does not read: disconnect it.
 MAX_VERDICTS = 4096
 MAX_NAMED = 10_000
 
-# A handler yields effects and returns the verdicts on tasks; it raises to refuse.
-Handling = Generator[Step, None, tuple[TaskVerdict, ...]]
+# A handler yields effects and returns the verdicts on tasks and operations; it raises to refuse.
+Handling = Generator[Step, None, Decision]
 
 
 def on_call(state: State, event: FrameworkCalled, now: float) -> Iterator[Step]:
@@ -76,17 +77,17 @@ def on_call(state: State, event: FrameworkCalled, now: float) -> Iterator[Step]:
         return
     framework.last_seq = event.seq
     error: CroupierError | None = None
-    tasks: tuple[TaskVerdict, ...] = ()
+    decision = Decision()
     try:
         before = framework.accepted.get(event.seq)
         if before is not None and isinstance(event.call, calls.Accept | calls.Submit):
-            tasks = _repeated(event.call, before)
+            decision = _repeated(state, framework, event.call, event.seq, before)
         else:
-            tasks = yield from _decide(state, framework, event, now)
+            decision = yield from _decide(state, framework, event, now)
     except CroupierError as refusal:
         error = shortened(refusal)
-        tasks = _refused_tasks(event.call, error)
-    verdict = Verdict(event.seq, error, tasks)
+        decision = _refused(event.call, error)
+    verdict = Verdict(event.seq, error, *decision)
     state.remember_verdict(framework, verdict)
     yield Send(event.session, verdict)
     if isinstance(event.call, calls.Teardown):
@@ -108,14 +109,32 @@ def _forget_verdicts(state: State, framework: Framework, now: float) -> Iterator
 
 
 def _repeated(
-    call: calls.Accept | calls.Submit, launched: Container[TaskId]
-) -> tuple[TaskVerdict, ...]:
+    state: State,
+    framework: Framework,
+    call: calls.Accept | calls.Submit,
+    seq: int,
+    launched: Container[TaskId],
+) -> Decision:
     """Return the verdicts of an earlier master, from the ledger."""
     refused = Conflict("an earlier master has refused it")
-    return tuple(
+    tasks = tuple(
         TaskVerdict(task.task_id, None if task.task_id in launched else refused)
         for task in call.all_tasks
     )
+    if isinstance(call, calls.Submit):
+        return Decision(tasks)
+    ended = Conflict("an earlier master has refused it, or it has ended")
+    made = {
+        hold.hold_id
+        for hold in state.holds.values()
+        if (hold.made_by, hold.client_id, hold.seq)
+        == (framework.framework_id, framework.client_id, seq)
+    }
+    operations = [
+        OperationVerdict(hold.hold_id, None if hold.hold_id in made else ended)
+        for hold in call.holds
+    ]
+    return Decision(tasks, (*operations, *map(OperationVerdict, call.releases)))
 
 
 def _decide(state: State, framework: Framework, event: FrameworkCalled, now: float) -> Handling:
@@ -123,9 +142,12 @@ def _decide(state: State, framework: Framework, event: FrameworkCalled, now: flo
         case calls.Accept():
             return (yield from accept(state, framework, call, event.seq, now))
         case calls.Submit():
-            return (yield from submit(state, framework, call, event.seq, now))
+            return Decision((yield from submit(state, framework, call, event.seq, now)))
         case calls.Withdraw():
-            return (yield from withdraw(state, framework, call, now))
+            return Decision((yield from withdraw(state, framework, call, now)))
+        case calls.Release(hold_ids):
+            _check_number(len(hold_ids))
+            return Decision(operations=(yield from release(state, framework, hold_ids, now)))
         case calls.Acknowledge(updates, _):
             yield from _on_acknowledged(state, framework, updates)
         case calls.Decline():
@@ -133,10 +155,10 @@ def _decide(state: State, framework: Framework, event: FrameworkCalled, now: flo
         case calls.UpdateDemand(demands):
             wanted = check_demands(demands, framework.roles)
             state.allocator.set_demand(framework.framework_id, wanted)
-        case calls.Suppress(roles):
-            state.allocator.suppress(framework.framework_id, own_roles(roles, framework.roles))
-        case calls.Revive(roles):
-            state.allocator.revive(framework.framework_id, own_roles(roles, framework.roles))
+        case calls.Suppress(roles) | calls.Revive(roles):
+            is_stop = isinstance(call, calls.Suppress)
+            change = state.allocator.suppress if is_stop else state.allocator.revive
+            change(framework.framework_id, own_roles(roles, framework.roles))
         case calls.Kill(task_id, grace_ms):
             yield from _kill(state, framework, task_id, grace_ms, now)
         case calls.Reconcile(task_ids, _):
@@ -147,7 +169,7 @@ def _decide(state: State, framework: Framework, event: FrameworkCalled, now: flo
             raise error
         case _:
             assert_never(call)
-    return ()
+    return Decision()
 
 
 def _check_number(number: int) -> None:
@@ -155,13 +177,19 @@ def _check_number(number: int) -> None:
         raise InvalidRequest(f"more than {MAX_NAMED} tasks are named in one call")
 
 
-def _refused_tasks(call: calls.Call, error: CroupierError) -> tuple[TaskVerdict, ...]:
+def _refused(call: calls.Call, error: CroupierError) -> Decision:
     ids: Sequence[TaskId] = ()
+    holds: Sequence[HoldId] = ()
     if isinstance(call, calls.Accept | calls.Submit):
         ids = [task.task_id for task in call.all_tasks]
+        if isinstance(call, calls.Accept):
+            holds = [*(hold.hold_id for hold in call.holds), *call.releases]
     elif isinstance(call, calls.Withdraw | calls.Malformed):
         ids = call.task_ids
-    return tuple(TaskVerdict(task_id, error) for task_id in ids[:MAX_TASKS_PER_ACCEPT])
+    return Decision(
+        tuple(TaskVerdict(task_id, error) for task_id in ids[:MAX_TASKS_PER_ACCEPT]),
+        tuple(OperationVerdict(hold_id, error) for hold_id in holds[:MAX_TASKS_PER_ACCEPT]),
+    )
 
 
 def _decline(

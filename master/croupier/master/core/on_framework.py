@@ -12,6 +12,7 @@ from croupier.master.core.facts import FrameworkJoined, FrameworkLeft, Joined
 from croupier.master.core.frameworks import Framework, FrameworkState
 from croupier.master.core.messages import Subscribed
 from croupier.master.core.on_allocation import return_offer
+from croupier.master.core.on_hold import end_hold
 from croupier.master.core.on_line import recall_of
 from croupier.master.core.on_task import (
     acknowledge,
@@ -119,6 +120,10 @@ def remove(state: State, framework: Framework, message: str, now: float) -> Iter
             yield from drop(state, task)
         else:
             yield from kill(state, task, None, Reason.FRAMEWORK_REMOVED, now)
+    for hold in [
+        each for each in state.holds.values() if each.framework_id == framework.framework_id
+    ]:
+        yield from end_hold(state, hold, "owner_removed", "its framework was removed", now)
     yield Happened(FrameworkLeft(framework.framework_id, "removed", message))
     forget_removed(state, framework.framework_id)
 

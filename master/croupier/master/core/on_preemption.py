@@ -17,15 +17,18 @@ from croupier.master.core.deadlines import PreemptionGrace, StarvationCheck
 from croupier.master.core.effects import Effect, Happened, Send
 from croupier.master.core.facts import PreemptionBegun, PreemptionEnded
 from croupier.master.core.frameworks import Framework
+from croupier.master.core.holds import place_of
 from croupier.master.core.messages import PreemptRequested
 from croupier.master.core.on_allocation import rescind
+from croupier.master.core.on_hold import end_hold
 from croupier.master.core.on_task import kill
+from croupier.master.core.records import NO_OWNER
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
 from croupier.model.access import Action
-from croupier.model.ids import FrameworkId, OfferId, TaskId
+from croupier.model.ids import AgentId, FrameworkId, OfferId, TaskId
 from croupier.model.principal import Principal
-from croupier.model.resources import Resources, sum_of
+from croupier.model.resources import NOTHING, Resources, sum_of
 from croupier.model.task import Reason
 from croupier.model.task_group import GroupPart
 
@@ -85,33 +88,44 @@ def _is_recovering(state: State) -> bool:
 
 
 def _holdings(state: State, leaf: Leaf) -> Iterable[Holding]:
-    """Return the offers and tasks of a framework in one role that can be preempted."""
-    framework = state.frameworks[leaf.framework_id]
+    """Return the offers, tasks and unused holds of one owner in one role that can be preempted.
+
+    What a task has of a hold is free for those only whom the hold is for. The unused part of a hold
+    is taken back like an offer, by ending the hold.
+    """
+    for hold in state.holds.values():
+        if hold.owner == (leaf.framework_id, leaf.role) and hold.is_pooled:
+            unused = state.allocator.queries.free(hold.place)
+            yield Holding(leaf, hold.agent_id, unused, hold.place, hold.since, is_offer=True)
+    framework = state.frameworks.get(leaf.framework_id)
+    if framework is None:
+        return
     for offer in framework.offers.values():
         if offer.role == leaf.role:
             yield Holding(
-                leaf, offer.agent_id, offer.resources, offer.offer_id, offer.made_at, is_offer=True
+                leaf, offer.place, offer.resources, offer.offer_id, offer.made_at, is_offer=True
             )
     for task in framework.tasks.values():
         if task.role == leaf.role and task.is_active and task.kill is None:
-            held = _held_with(framework, task)
-            if held is not None:
-                yield Holding(leaf, task.agent_id, held, task.task_id, task.since)
+            place, freed = _freed_with(framework, task)
+            if freed:
+                yield Holding(leaf, place, freed, task.task_id, task.since)
 
 
-def _held_with(framework: Framework, task: Task) -> Resources | None:
-    """Return what the end of a task frees; None for a task that ends only with others of its group.
+def _freed_with(framework: Framework, task: Task) -> tuple[AgentId, Resources]:
+    """Return what the end of a task frees, and of which agent or hold.
 
-    A group is taken back as a whole, by the end of its leader or else of its first member.
+    It is nothing for a task that ends only with others of its group. A group is taken back as a
+    whole, by the end of its leader or else of its first member.
     """
     if task.info.group is None:
-        return task.info.resources
+        return place_of(task.agent_id, task.hold_id), task.held or task.info.resources
     live = _live_with(framework, task)
     leader = (each for each in live if each.info.part is GroupPart.LEADER)
     member = (each for each in live if each.info.part is GroupPart.MEMBER)
     if next(chain(leader, member), None) is not task:
-        return None
-    return sum_of(each.info.resources for each in live)
+        return task.agent_id, NOTHING
+    return task.agent_id, sum_of(each.rest for each in live)
 
 
 def _live_with(framework: Framework, task: Task) -> list[Task]:
@@ -129,15 +143,22 @@ def _begin(state: State, plan: PreemptionPlan, now: float) -> Iterator[Effect]:
 
     def reason_for(victim: Leaf) -> str:
         """Return the reason; it names the starving framework only to callers that may view it."""
-        viewer = Principal(state.frameworks[victim.framework_id].owner)
+        owner = state.frameworks.get(victim.framework_id)
+        viewer = Principal(NO_OWNER if owner is None else owner.owner)
         starved = state.frameworks[starving.framework_id]
         permissions = state.permissions(viewer)
         is_visible = may_on_role(permissions, Action.VIEW, starving.role, starved.owner)
         return reason if is_visible else f"another framework {since}"
 
     asked: dict[Leaf, list[TaskId]] = {}
+    place = state.places.get(plan.agent_id)
+    agent_id = plan.agent_id if place is None else place.agent_id
     grace_s = state.preemptor.rules.grace_s
     for victim in plan.victims:
+        if victim.key in state.places:
+            hold = state.places[AgentId(victim.key)]
+            yield from end_hold(state, hold, "preempted", reason_for(victim.leaf), now)
+            continue
         if victim.is_offer:
             offer = state.offers[OfferId(victim.key)]
             yield from rescind(state, offer, reason_for(victim.leaf), now)
@@ -151,14 +172,14 @@ def _begin(state: State, plan: PreemptionPlan, now: float) -> Iterator[Effect]:
         session = state.frameworks[leaf.framework_id].session
         if session is not None:
             message = PreemptRequested(
-                tuple(task_ids), plan.agent_id, grace_s, leaf.role, reason_for(leaf)
+                tuple(task_ids), agent_id, grace_s, leaf.role, reason_for(leaf)
             )
             yield Send(session, message)
     yield Happened(
         PreemptionBegun(
             starving.framework_id,
             starving.role,
-            plan.agent_id,
+            agent_id,
             str(plan.room),
             tuple(victim.key for victim in plan.victims if not victim.is_offer),
             tuple(victim.key for victim in plan.victims if victim.is_offer),

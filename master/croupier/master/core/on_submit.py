@@ -22,7 +22,7 @@ from croupier.master.core.authorisation import (
 from croupier.master.core.effects import PAUSE, Effect, Happened, Save, Send, Step
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import Placed
-from croupier.master.core.on_accept import check_counts, order_launch
+from croupier.master.core.on_accept import check_counts, launch_charges, order_launch
 from croupier.master.core.on_task import end, end_queued, kill, moved_fact
 from croupier.master.core.records import QueuePlace
 from croupier.master.core.state import State
@@ -121,7 +121,9 @@ def launch_queued(state: State, grant: Grant, now: float) -> Iterator[Effect]:
 def launch_on(state: State, grant: Grant, queued: Iterable[Unit], now: float) -> Iterator[Effect]:
     """Launch these queued tasks and groups, for which the grant was made."""
     assert grant.shape is not None
-    framework, agent = state.frameworks[grant.framework_id], state.agents[grant.agent_id]
+    hold = state.places.get(grant.agent_id)
+    agent = state.agents[grant.agent_id if hold is None else hold.agent_id]
+    framework = state.frameworks[grant.framework_id]
     left, unused, launched = grant.resources, 0, []
     for unit in queued:
         kind, _ = framework.queues.remove(unit[0])
@@ -140,12 +142,15 @@ def launch_on(state: State, grant: Grant, queued: Iterable[Unit], now: float) ->
         for task in unit:
             amount = task.info.resources.carve(left, 1)
             left = left - amount
+            if hold is not None:
+                # No task is lined up behind it: the hold is for its owner anyway.
+                task.hold_id, task.held = hold.hold_id, amount
             if amount != task.info.resources:
                 # Such as ports:2, which are certain ports now.
                 task.info = replace(task.info, resources=amount)
-            elif task.info.group is None:
+            elif task.info.group is None and hold is None:
                 task.kind = kind
-        yield from _launch(state, unit, grant, now)
+        yield from _launch(state, unit, agent.agent_id, now)
         launched += [task.status for task in unit]
     if unused:
         state.allocator.settle_offers(*grant.place, (), unused=left, offers=unused)
@@ -220,11 +225,11 @@ def _task(submission: _Submission, info: TaskInfo, now: float) -> Task:
     )
 
 
-def _launch(state: State, unit: Sequence[Task], grant: Grant, now: float) -> Iterator[Effect]:
+def _launch(state: State, unit: Sequence[Task], agent_id: AgentId, now: float) -> Iterator[Effect]:
     """Launch a task or a group that was taken out of its queue."""
     for task in unit:
-        state.allocator.charges.launch(*grant.place, task.info.resources)
-        state.place_task(task, grant.agent_id, now)
+        launch_charges(state, task, agent_id)
+        state.place_task(task, agent_id, now)
         yield Save(task.record())
     yield order_launch(state, *unit)
     for task in unit:

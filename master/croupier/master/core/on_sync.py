@@ -7,7 +7,7 @@ the ledger that the agent does not list has never arrived there, so it is launch
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from croupier.master.core.agent_status import drain_kills
 from croupier.master.core.agents import Agent
@@ -35,7 +35,7 @@ from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
 from croupier.model.agent_orders import KillTask
 from croupier.model.errors import CroupierError
-from croupier.model.ids import FrameworkId, TaskId
+from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import NO_TASK, Reason, TaskState
 
@@ -99,11 +99,13 @@ def _on_missing(state: State, unit: list[Task], may_have_run: bool, now: float) 
     as a whole.
     """
     ends: dict[TaskId, tuple[TaskState, Reason, str] | None] = {}
-    free = state.allocator.queries.free(unit[0].agent_id)
+    places = {place for task in unit for place, _ in task.parts()}
+    free = {place: state.allocator.queries.free(place) for place in places}
     for task in unit:
         end_of_task = ends[task.task_id] = _end_of_missing(state, task, free, may_have_run)
         if end_of_task is None and not task.is_active:
-            free = free - task.info.resources
+            for place, part in task.parts():
+                free[place] = free[place] - part
     has_lost = not all(task.state.is_terminal for task in unit)
     known = state.frameworks[unit[0].framework_id].unit_of(unit[0])
     if not any(ends.values()) and len(unit) == len(known):
@@ -132,7 +134,7 @@ def _on_missing(state: State, unit: list[Task], may_have_run: bool, now: float) 
 
 
 def _end_of_missing(
-    state: State, task: Task, free: Resources, may_have_run: bool
+    state: State, task: Task, free: Mapping[AgentId, Resources], may_have_run: bool
 ) -> tuple[TaskState, Reason, str] | None:
     """Return the end of a task that its agent does not list; None if it is to be launched."""
     agent = state.agents[task.agent_id]
@@ -143,7 +145,7 @@ def _end_of_missing(
         return TaskState.GONE, restarted, "the agent came back without it"
     if task.kill is not None:
         return TaskState.KILLED, task.kill.reason, "killed before it was started"
-    if not task.is_active and not task.info.resources <= free:
+    if not task.is_active and not all(part <= free[place] for place, part in task.parts()):
         message = "the agent came back and has no room for it any more"
         return TaskState.DROPPED, restarted, message
     if (why := _unsuitable(state, agent, task)) is not None:

@@ -19,7 +19,7 @@ from croupier.master.core.access_records import (
 )
 from croupier.model.access import KeyId
 from croupier.model.demand import Placement
-from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.ids import NO_FRAMEWORK, NO_HOLD, AgentId, FrameworkId, HoldId, Role, TaskId
 from croupier.model.principal import PrincipalName
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.roles import RoleSettings
@@ -171,11 +171,36 @@ class TaskRecord:
     master_status: TaskStatus | None = None
     is_acknowledged: bool = False
     queued: QueuePlace | None = None
+    hold_id: HoldId = NO_HOLD
+    held: Resources = NOTHING
 
     @property
     def task_id(self) -> TaskId:
         """Return the task's id, unique within its framework."""
         return self.info.task_id
+
+
+@value
+class HoldRecord:
+    """Resources of an agent that are held.
+
+    Attributes:
+        framework_id: the framework that it is for; empty if it is for the role.
+        ttl_ms: the rest of its time when the record was written; 0: no end.
+        made_by: the framework that made it; empty if an operator did.
+        client_id: the run of that framework's program.
+        seq: the number of the ACCEPT in that run.
+    """
+
+    hold_id: HoldId
+    agent_id: AgentId
+    role: Role
+    framework_id: FrameworkId
+    resources: Resources
+    ttl_ms: int = 0
+    made_by: FrameworkId = NO_FRAMEWORK
+    client_id: str = ""
+    seq: int = 0
 
 
 @value
@@ -209,6 +234,13 @@ class ForgetTask:
 
 
 @value
+class ForgetHold:
+    """Deletion of the record of a hold that has ended."""
+
+    hold_id: HoldId
+
+
+@value
 class ForgetRole:
     """Deletion of a role's record: the settings of the flags count again."""
 
@@ -221,6 +253,7 @@ Record = (
     | FrameworkRecord
     | RoleRecord
     | TaskRecord
+    | HoldRecord
     | GroupRecord
     | RuleRecord
     | RevokedKeyRecord
@@ -228,6 +261,7 @@ Record = (
     | ForgetAgent
     | ForgetFramework
     | ForgetTask
+    | ForgetHold
     | ForgetRole
     | ForgetGroup
     | ForgetRule
@@ -250,6 +284,7 @@ class Registry:
     frameworks: dict[FrameworkId, FrameworkRecord] = field(default_factory=dict)
     roles: dict[Role, RoleRecord] = field(default_factory=dict)
     tasks: dict[str, TaskRecord] = field(default_factory=dict)
+    holds: dict[HoldId, HoldRecord] = field(default_factory=dict)
     groups: dict[str, GroupRecord] = field(default_factory=dict)
     rules: dict[str, RuleRecord] = field(default_factory=dict)
     tokens: dict[TokenId, TokenRecord] = field(default_factory=dict)
@@ -268,6 +303,10 @@ class Registry:
                 self.roles[record.role] = record
             case TaskRecord():
                 self.tasks[task_key(record.framework_id, record.info.task_id)] = record
+            case HoldRecord():
+                self.holds[record.hold_id] = record
+            case ForgetHold():
+                self.holds.pop(record.hold_id, None)
             case ForgetAgent():
                 self.agents.pop(record.agent_id, None)
             case ForgetFramework():
@@ -303,6 +342,6 @@ class Registry:
     def records(self) -> list[Record]:
         """Return all records."""
         access = (self.groups, self.rules, self.tokens, self.revoked)
-        kinds = (self.agents, self.frameworks, self.roles, self.tasks, *access)
+        kinds = (self.agents, self.frameworks, self.roles, self.tasks, self.holds, *access)
         held: list[Record] = [record for kind in kinds for record in kind.values()]
         return [self.master, *held] if self.master is not None else held

@@ -1,13 +1,13 @@
 """The state of the master.
 
-Conservation: each unit of each agent's resources is free, offered or used, and all indexes agree;
-`tests.harness.invariants` asserts it. A task of an absent agent counts for its role and framework
-only.
+Conservation: each unit of each agent's resources is free, offered, used, or unused in a hold, and
+all indexes agree; `tests.harness.invariants` asserts it. A task of an absent agent counts for its
+role and framework only.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from math import inf
@@ -19,6 +19,7 @@ from croupier.master.core.agents import Agent
 from croupier.master.core.deadlines import Deadline
 from croupier.master.core.effects import SessionId
 from croupier.master.core.frameworks import Framework
+from croupier.master.core.holds import Hold, HoldState
 from croupier.master.core.messages import verdict_size
 from croupier.master.core.offers import Offer
 from croupier.master.core.quotas import ByteBudget, OwnedCounts
@@ -30,9 +31,9 @@ from croupier.master.core.tasks import EndedTasks, Task, TaskHold, TaskSnapshot
 from croupier.master.core.tokens import Tokens
 from croupier.model.access import AccessPolicy, Permissions
 from croupier.model.deadlines import Deadlines
-from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
+from croupier.model.ids import NO_HOLD, AgentId, FrameworkId, HoldId, OfferId, Role, TaskId
 from croupier.model.principal import Principal, PrincipalName
-from croupier.model.resources import Resources, total_of
+from croupier.model.resources import NOTHING, Resources, total_of
 from croupier.model.task import Reason, TaskState
 from croupier.model.verdict import Verdict
 
@@ -53,6 +54,8 @@ class State:
         unreachable: ids of unreachable agents, oldest first.
         lined: ids of the agents at which tasks are lined up.
         stranded: ids of agents at which the last task of a kind has ended since the latest pass.
+        holds: resources that are held for a framework or a role.
+        places: the holds by the allocator's name for them.
         removals: times at which agents became unreachable, within the last window.
         ended: acknowledged tasks, for operators.
         verdicts: bytes of verdicts that were not marked as seen.
@@ -78,6 +81,9 @@ class State:
         self.unreachable: dict[AgentId, None] = {}
         self.lined: dict[AgentId, None] = {}
         self.stranded: dict[AgentId, None] = {}
+        self.holds: dict[HoldId, Hold] = {}
+        self.places: dict[AgentId, Hold] = {}
+        self.holds_made: Counter[FrameworkId] = Counter()
         self.removals: deque[float] = deque()
         self.ended = EndedTasks(settings.completed_tasks)
         self.preemptor = allocator.preemptor(settings.preemption)
@@ -178,16 +184,18 @@ class State:
     def forget_unreachable(self) -> list[AgentId]:
         """Forget the oldest agents if too many are unreachable; return their ids.
 
-        Agents with tasks, or with a setting of an operator's, are not forgotten. A forgotten agent
-        may return with its tasks, as a new one. Agents that became unreachable under earlier
-        masters come first, in no order. O(unreachable agents).
+        Agents with tasks or holds, or with a setting of an operator's, are not forgotten. A
+        forgotten agent may return with its tasks, as a new one. Agents that became unreachable
+        under earlier masters come first, in no order. O(unreachable agents).
         """
         too_many = len(self.unreachable) - self.settings.unreachable_agents
         if too_many <= 0:
             return []
         agents = map(self.agents.__getitem__, self.unreachable)
         found = (
-            a.agent_id for a in agents if not (a.tasks or a.deactivated or a.drain is not None)
+            a.agent_id
+            for a in agents
+            if not (a.tasks or a.holds or a.deactivated or a.drain is not None)
         )
         forgotten = list(islice(found, too_many))
         for agent_id in forgotten:
@@ -292,7 +300,7 @@ class State:
             ValueError: if their resources are not free.
         """
         listed = list(tasks)
-        absent = [(task.framework_id, task.info.resources) for task in listed if task.is_absent]
+        absent = [(task.framework_id, task.rest) for task in listed if task.is_absent]
         found = [task for task in listed if not task.is_absent]
         if absent:
             self.allocator.charges.charge_returned(agent_id, absent)
@@ -300,6 +308,9 @@ class State:
             self.allocator.charges.charge(agent_id, map(_charge, found))
         running = self.agents[agent_id].running
         for task in listed:
+            if task.held:
+                part = (task.framework_id, task.role, self.holds[task.hold_id].place, task.held)
+                self.allocator.charges.charge_part(*part, is_absent=task.is_absent)
             task.hold_as(TaskHold.ACTIVE)
             if task.kind is not None:
                 running[task.framework_id, task.kind] += 1
@@ -309,6 +320,7 @@ class State:
         active = []
         for task in tasks:
             if task.is_active:
+                self._release_part(task)
                 active.append(task)
             else:
                 self.release_task(task)
@@ -319,13 +331,20 @@ class State:
 
     def release_task(self, task: Task) -> None:
         """Release what a task holds, if it holds anything."""
-        charges, amount = self.allocator.charges, task.info.resources
+        charges = self.allocator.charges
         if task.is_absent:
             task.hold_as(TaskHold.RELEASED)
-            charges.release_absent(task.framework_id, task.role, amount)
+            charges.release_absent(task.framework_id, task.role, task.info.resources)
         elif task.is_active:
-            charges.release(task.framework_id, task.role, task.agent_id, amount)
+            self._release_part(task)
+            charges.release(task.framework_id, task.role, task.agent_id, task.rest)
             self._on_released(task)
+
+    def _release_part(self, task: Task) -> None:
+        """Give back to a hold what a task took from it."""
+        if task.held:
+            part = (task.framework_id, task.role, self.holds[task.hold_id].place, task.held)
+            self.allocator.charges.release_part(*part)
 
     def _on_released(self, task: Task) -> None:
         task.hold_as(TaskHold.RELEASED)
@@ -336,6 +355,46 @@ class State:
             if not running[key]:
                 del running[key]
                 self.stranded[task.agent_id] = None
+
+    def add_hold(self, hold: Hold) -> None:
+        """Add a hold, which nobody is charged for yet."""
+        self.holds[hold.hold_id] = self.places[hold.place] = hold
+        self.agents[hold.agent_id].holds[hold.hold_id] = hold
+        self.holds_made[hold.made_by] += 1
+
+    def pool_hold(self, hold: Hold, taker: tuple[FrameworkId, Role] | None = None) -> None:
+        """Cut a hold off its agent, which is in the pool; see `allocator.holds`."""
+        self.allocator.holds.make(hold.place, hold.agent_id, hold.owner, hold.resources, taker)
+        hold.move(HoldState.POOLED)
+
+    def charge_absent_hold(self, hold: Hold) -> None:
+        """Charge the owner of a hold for what the tasks of its absent agent do not use of it."""
+        tasks = self.agents[hold.agent_id].tasks.values()
+        taken = total_of(task.held for task in tasks if task.hold_id == hold.hold_id)
+        hold.unused = Resources(hold.resources.scalars) - taken
+        self.allocator.holds.charge_absent(hold.owner, hold.unused.scalars)
+        hold.move(HoldState.ABSENT)
+
+    def lose_hold(self, hold: Hold) -> None:
+        """Stop charging for a hold. It is not offered; tasks in it hold nothing, or run on."""
+        if hold.is_pooled:
+            self.allocator.holds.end(hold.place)
+        elif hold.state is HoldState.ABSENT:
+            self.allocator.holds.release_absent(hold.owner, hold.unused.scalars)
+        if hold.state is not HoldState.AWAY:
+            hold.move(HoldState.AWAY)
+
+    def remove_hold(self, hold: Hold) -> list[Task]:
+        """Forget a hold that is not offered; return the tasks in it, which run on without it."""
+        self.lose_hold(hold)
+        hold.move(HoldState.ENDED)
+        agent = self.agents[hold.agent_id]
+        del self.holds[hold.hold_id], self.places[hold.place], agent.holds[hold.hold_id]
+        self.holds_made[hold.made_by] -= 1
+        tasks = [task for task in agent.tasks.values() if task.hold_id == hold.hold_id]
+        for task in tasks:
+            task.hold_id, task.held = NO_HOLD, NOTHING
+        return tasks
 
     def slim_task(self, task: Task) -> None:
         """Drop the command and labels of a large task that has ended."""
@@ -416,4 +475,4 @@ class State:
 
 
 def _charge(task: Task) -> Charge:
-    return task.framework_id, task.role, task.info.resources
+    return task.framework_id, task.role, task.rest

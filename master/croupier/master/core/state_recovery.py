@@ -10,12 +10,14 @@ from dataclasses import replace
 
 from croupier.master.allocator import Allocator
 from croupier.master.core.agents import Agent, AgentState
-from croupier.master.core.deadlines import AgentTimeout, FailoverTimeout
+from croupier.master.core.deadlines import AgentTimeout, FailoverTimeout, HoldReview
 from croupier.master.core.frameworks import Framework, FrameworkState
+from croupier.master.core.holds import Hold
 from croupier.master.core.records import (
     NO_OWNER,
     AgentRecord,
     FrameworkRecord,
+    HoldRecord,
     Registry,
     TaskRecord,
 )
@@ -24,9 +26,9 @@ from croupier.master.core.state import NO_AGENT, State
 from croupier.master.core.tasks import KillRequest, Task, TaskHold
 from croupier.model.access import BUILTIN_GROUPS, AccessPolicy
 from croupier.model.errors import InvalidRequest
-from croupier.model.ids import FrameworkId, Role
+from croupier.model.ids import NO_HOLD, FrameworkId, Role
 from croupier.model.principal import PrincipalName
-from croupier.model.resources import Resources
+from croupier.model.resources import NOTHING, Resources, total_of
 from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus
 
 
@@ -49,6 +51,8 @@ def recover_state(
         allocator.set_role(role.role, role.settings)
     for framework in registry.frameworks.values():
         _recover_framework(state, framework, now)
+    for hold in registry.holds.values():
+        _recover_hold(state, hold, now)
     for task in registry.tasks.values():
         framework_record = registry.frameworks.get(task.framework_id)
         recover_task(state, task, now, framework_record.owner if framework_record else NO_OWNER)
@@ -120,6 +124,34 @@ def _recover_framework(state: State, record: FrameworkRecord, now: float) -> Non
     state.deadlines.set(FailoverTimeout(record.framework_id), until)
 
 
+def _recover_hold(state: State, record: HoldRecord, now: float) -> None:
+    """Add a hold of the store; `charge_absent` charges it later. Its time goes on."""
+    framework = state.frameworks.get(record.framework_id)
+    has_owner = not record.framework_id or (framework is not None and not framework.is_removed)
+    if record.agent_id not in state.agents or not has_owner:
+        return
+    ttl_s = record.ttl_ms / 1000 if record.ttl_ms else None
+    hold = Hold(
+        record.hold_id,
+        record.agent_id,
+        record.role,
+        record.framework_id,
+        record.resources,
+        None if ttl_s is None else now + ttl_s,
+        made_by=record.made_by,
+        client_id=record.client_id,
+        seq=record.seq,
+        ttl_s=ttl_s,
+        since=now,
+    )
+    state.add_hold(hold)
+    if (at := hold.review_at(now)) is not None:
+        state.deadlines.set(HoldReview(hold.hold_id), at)
+    maker = state.frameworks.get(record.made_by)
+    if maker is not None and record.client_id and record.client_id == maker.client_id:
+        maker.accepted.setdefault(record.seq, set())
+
+
 def recover_task(
     state: State, record: TaskRecord, now: float, owner: PrincipalName = NO_OWNER
 ) -> None:
@@ -144,6 +176,7 @@ def recover_task(
     kill = KillRequest(*record.kill) if record.kill is not None else None
     if framework.is_removed:
         kill = KillRequest(None, Reason.FRAMEWORK_REMOVED)
+    is_held = record.hold_id in state.holds
     is_unreachable = agent is not None and agent.state is AgentState.UNREACHABLE
     state.add_task(
         Task(
@@ -170,6 +203,8 @@ def recover_task(
             # UNREACHABLE is never acknowledged, so the framework may have missed it.
             is_unsent=is_unreachable,
             queued=record.queued,
+            hold_id=record.hold_id if is_held else NO_HOLD,
+            held=record.held if is_held else NOTHING,
         )
     )
 
@@ -226,7 +261,7 @@ def _recovered_status(state: State, record: TaskRecord, agent: Agent | None) -> 
 
 
 def charge_absent(state: State) -> None:
-    """Charge the tasks of absent agents to their roles and frameworks. O(tasks)."""
+    """Charge the tasks and holds of absent agents to their roles and frameworks. O(tasks)."""
     charges = state.allocator.charges
     held: dict[tuple[FrameworkId, Role], list[Resources]] = {}
     for agent in state.agents.values():
@@ -234,7 +269,11 @@ def charge_absent(state: State) -> None:
         for task in absent:
             held.setdefault((task.framework_id, task.role), []).append(task.info.resources)
         # The record may have less than the tasks hold.
-        used, known = state.used(agent).scalars if absent else {}, agent.total
+        holds = agent.holds.values() if agent.is_absent else ()
+        for hold in holds:
+            state.charge_absent_hold(hold)
+        used = total_of([state.used(agent), *(hold.unused for hold in holds)]).scalars
+        known = agent.total
         missing = {name: milli - known[name] for name, milli in used.items() if milli > known[name]}
         if missing:
             charges.add_absent(agent.agent_id, missing)

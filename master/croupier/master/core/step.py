@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import assert_never
 
-from croupier.master.core import on_agent, on_call, on_framework, on_preemption
+from croupier.master.core import on_agent, on_call, on_framework, on_hold, on_preemption
 from croupier.master.core.agent_commands import OperateAgent
 from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.deadlines import (
     AgentTimeout,
     Deadline,
     FailoverTimeout,
+    HoldReview,
     OfferExpiry,
     PreemptionGrace,
     ResendTerminalUpdates,
@@ -170,6 +171,8 @@ def _on_due(state: State, deadline: Deadline, now: float) -> Iterator[Effect]:
             yield from on_preemption.on_preemption_due(state, now)
         case PreemptionGrace(framework_id, task_id):
             yield from on_preemption.on_grace_over(state, framework_id, task_id, now)
+        case HoldReview(hold_id):
+            yield from on_hold.on_hold_due(state, state.holds[hold_id], now)
         case SessionSilence(session):
             yield from _on_silence(state, session, now)
         case _:
@@ -206,6 +209,8 @@ def on_allocation_due(state: State, budget: int, now: float) -> Iterator[Effect]
     for grant in state.allocator.run(now, budget):
         if grant.shape is not None:
             yield from launch_queued(state, grant, now)
+            if grant.agent_id in state.places:
+                continue
             place = (grant.framework_id, (grant.role, grant.shape))
             filled.setdefault(grant.agent_id, {})[place] = None
         else:

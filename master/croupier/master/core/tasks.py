@@ -12,9 +12,11 @@ from enum import Enum
 
 from croupier.master.allocator.pending_demand import Shape
 from croupier.master.core.effects import SessionId
+from croupier.master.core.holds import place_of
 from croupier.master.core.records import NO_OWNER, QueuePlace, TaskRecord
-from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.ids import NO_HOLD, AgentId, FrameworkId, HoldId, Role, TaskId
 from croupier.model.principal import PrincipalName
+from croupier.model.resources import NOTHING, Resources
 from croupier.model.task import Reason, TaskInfo, TaskState, TaskStatus, moved
 from croupier.model.value import value
 
@@ -112,6 +114,8 @@ class Task:
         kind: its role and shape, if it was submitted to this master, and others may succeed it.
         is_recalled: whether it is lined up, and its agent was asked to return it.
         begun_ms: when its agent began to start it, by the agent's clock; 0 if it has not.
+        hold_id: the hold that it runs in; empty if it takes nothing from one.
+        held: the part of its resources that it takes from the hold.
     """
 
     info: TaskInfo
@@ -136,6 +140,8 @@ class Task:
     kind: Key | None = None
     is_recalled: bool = False
     begun_ms: int = 0
+    hold_id: HoldId = NO_HOLD
+    held: Resources = NOTHING
 
     def __post_init__(self) -> None:
         self.started_ms = self.started_ms or _start_ms(self.status)
@@ -144,6 +150,16 @@ class Task:
     def task_id(self) -> TaskId:
         """The task's id, unique within its framework."""
         return self.info.task_id
+
+    @property
+    def rest(self) -> Resources:
+        """The resources that it takes from its agent, beside those from a hold."""
+        return self.info.resources - self.held
+
+    def parts(self) -> list[tuple[AgentId, Resources]]:
+        """Return its resources by agent and hold."""
+        parts = [(self.agent_id, self.rest)]
+        return [*parts, (place_of(self.agent_id, self.hold_id), self.held)] if self.held else parts
 
     @property
     def state(self) -> TaskState:
@@ -193,6 +209,8 @@ class Task:
             self.master_status,
             is_acknowledged,
             self.queued,
+            self.hold_id,
+            self.held,
         )
 
     def hold_as(self, hold: TaskHold) -> None:

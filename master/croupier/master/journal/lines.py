@@ -79,6 +79,8 @@ _FIXED: Final[Mapping[type, str]] = {
     facts.FrameworkJoined: "framework-subscribed",
     facts.FrameworkTornDown: "framework-torn-down",
     facts.OffersUnanswered: "framework-backed-off",
+    facts.HoldMade: "hold-made",
+    facts.HoldEnded: "hold-ended",
     facts.RoleChanged: "role-changed",
     Preempting: "preemption-begun",
     facts.PreemptionEnded: "preemption-ended",
@@ -219,6 +221,24 @@ def _task_moved(what: facts.TaskMoved, agent: str, framework: str) -> str:
     return f"Task {what.task_id} of {framework} {moved}{place}{reason}{_because(what.message)}"
 
 
+def _owner(what: facts.HoldMade | facts.HoldEnded, framework: str) -> str:
+    return f"framework {framework}" if what.framework_id else f"role {what.role}"
+
+
+def _hold_made(what: facts.HoldMade, agent: str, framework: str) -> str:
+    end = "" if what.ttl_s is None else f" for {what.ttl_s:.0f} s"
+    owner = _owner(what, framework)
+    resources, hold_id = _quoted(what.resources), _quoted(what.hold_id)
+    return f"Hold {hold_id} was made for {owner}{end}: {resources} of agent {agent}"
+
+
+def _hold_ended(what: facts.HoldEnded, agent: str, framework: str) -> str:
+    left = f"; {_count(what.tasks, 'task')} in it run on" if what.tasks else ""
+    owner = _owner(what, framework)
+    hold_id, why = _quoted(what.hold_id), _because(what.message)
+    return f"Hold {hold_id} for {owner} ended on agent {agent}{why}{left}"
+
+
 def _role_changed(what: facts.RoleChanged, _agent: str, _framework: str) -> str:
     forced = " by force" if what.forced else ""
     before, after = _quoted(what.before or "default"), _quoted(what.after or "default")
@@ -263,6 +283,8 @@ _TEXTS: Final[Mapping[type, Callable[[Any, str, str], str]]] = {
         f" others come first for {what.back_off_s:.0f} s"
     ),
     facts.TaskMoved: _task_moved,
+    facts.HoldMade: _hold_made,
+    facts.HoldEnded: _hold_ended,
     facts.RoleChanged: _role_changed,
     Preempting: _preemption_begun,
     facts.PreemptionEnded: lambda what, _, framework: (

@@ -115,6 +115,14 @@ FACT_COUNTERS: Final = (
         facts.TaskLined,
         ("outcome",),
     ),
+    FactCounter("holds_made", "Holds that were made.", facts.HoldMade),
+    FactCounter(
+        "holds_ended",
+        "Holds that ended: released, expired, preempted, owner_removed, agent_gone or no_room.",
+        facts.HoldEnded,
+        ("reason",),
+        ("why",),
+    ),
     FactCounter("role_changes", "Changes of role settings by operators.", facts.RoleChanged),
     FactCounter(
         "preemptions", "Preemptions on behalf of starved frameworks.", facts.PreemptionBegun
@@ -132,6 +140,9 @@ FACT_COUNTERS: Final = (
 _LABEL_VALUES: Final = {
     "agent_removals": ("suspected", "disconnected", "unreachable", "stopped", "gone"),
     "offers": ("sent", "accepted", "declined", "rescinded", "expired"),
+    "holds_ended": (
+        *("released", "expired", "preempted", "owner_removed", "agent_gone", "no_room"),
+    ),
     "preemption_victims": ("asked", "yielded", "killed", "spared", "rescinded"),
 }
 _Counts = Mapping[str, Mapping[tuple[object, ...], int]]

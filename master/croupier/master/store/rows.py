@@ -78,6 +78,7 @@ _STORED: Final = (
     Stored(
         "task", r.TaskRecord, pb.TaskRecord, wire.TASK, ("framework_id", "task_id"), r.ForgetTask
     ),
+    Stored("hold", r.HoldRecord, pb.HoldRecord, wire.HOLD, ("hold_id",), r.ForgetHold),
     Stored("group", a.GroupRecord, pb.GroupRecord, wire.GROUP, ("name",), a.ForgetGroup),
     Stored("rule", a.RuleRecord, pb.RuleRecord, wire.RULE, ("name",), a.ForgetRule),
     Stored("token", a.TokenRecord, pb.TokenRecord, wire.TOKEN, ("token_id",), a.ForgetToken),

@@ -18,9 +18,11 @@ from croupier.model.ids import (
     MAX_ID_BYTES,
     AgentId,
     FrameworkId,
+    HoldId,
     OfferId,
     Role,
     TaskId,
+    check_id,
     check_role,
     check_roles,
 )
@@ -31,7 +33,7 @@ from croupier.net.transport import MAX_MESSAGE_BYTES
 from croupier.process.time_slice import TimeSlice, sliced
 from croupier.v1 import framework_pb2 as pb
 from croupier.v1 import task_pb2
-from croupier.wire.resources import check_count, constraint_from_wire
+from croupier.wire.resources import check_count, constraint_from_wire, resources_from_wire
 from croupier.wire.task import demands_from_wire, secrets_from_wire, task_from_wire
 
 # Tasks of one call that the core decides in one event: about 10 ms of work.
@@ -147,10 +149,7 @@ async def _call(name: str, wire: pb.Call, seal: Seal) -> calls.Call:
         case "revive":
             return calls.Revive(_roles(wire.revive.roles))
         case "kill":
-            if len(wire.kill.task_id) > MAX_ID_BYTES:
-                raise InvalidRequest("the task id is too long")
-            grace = wire.kill.kill_policy.grace_ms if wire.kill.HasField("kill_policy") else None
-            return calls.Kill(TaskId(wire.kill.task_id), grace)
+            return _kill(wire.kill)
         case "acknowledge":
             updates = await sliced(
                 (AgentId(update.agent_id), TaskId(update.task_id), update.sequence)
@@ -159,16 +158,35 @@ async def _call(name: str, wire: pb.Call, seal: Seal) -> calls.Call:
             return calls.Acknowledge(tuple(updates))
         case "reconcile":
             return calls.Reconcile(_task_ids(wire.reconcile.task_ids))
+        case "release":
+            return calls.Release(_hold_ids(wire.release.hold_ids))
         case "teardown":
             return calls.Teardown()
         case _:
             raise InvalidRequest("the call is empty or unknown to this master")
 
 
+def _kill(wire: pb.Kill) -> calls.Kill:
+    if len(wire.task_id) > MAX_ID_BYTES:
+        raise InvalidRequest("the task id is too long")
+    grace_ms = wire.kill_policy.grace_ms if wire.HasField("kill_policy") else None
+    return calls.Kill(TaskId(wire.task_id), grace_ms)
+
+
 async def _accept(wire: pb.Call, seal: Seal) -> calls.Accept:
+    holds: list[calls.MakeHold] = []
+    released: list[str] = []
     for operation in wire.accept.operations:
-        if operation.WhichOneof("operation") not in ("launch", "launch_group"):
-            raise InvalidRequest("unknown operation; this master knows LAUNCH and LAUNCH_GROUP")
+        match operation.WhichOneof("operation"):
+            case "launch" | "launch_group":
+                pass
+            case "hold":
+                holds.append(_hold(operation.hold))
+            case "release":
+                released += operation.release.hold_ids
+            case _:
+                known = "LAUNCH, LAUNCH_GROUP, HOLD and RELEASE"
+                raise InvalidRequest(f"unknown operation; this master knows {known}")
     named = [
         (task, _group_of(tasks) if is_group else "")
         for tasks, is_group in _launches(wire.accept)
@@ -176,7 +194,22 @@ async def _accept(wire: pb.Call, seal: Seal) -> calls.Accept:
     ]
     tasks, malformed = await _parsed(named, seal)
     offer_ids = tuple(map(OfferId, wire.accept.offer_ids))
-    return calls.Accept(offer_ids, tasks, _refuse_s(wire.accept.filters), malformed)
+    refuse_s = _refuse_s(wire.accept.filters)
+    releases = _hold_ids(released)
+    return calls.Accept(offer_ids, tasks, refuse_s, malformed, tuple(holds), releases)
+
+
+def _hold(wire: pb.Hold) -> calls.MakeHold:
+    hold_id = HoldId(check_id("hold", wire.hold_id))
+    resources = resources_from_wire(wire.resources)
+    return calls.MakeHold(hold_id, resources, wire.ttl_ms, wire.for_role)
+
+
+def _hold_ids(named: Sequence[str]) -> tuple[HoldId, ...]:
+    check_count(len(named), MAX_TASKS_PER_ACCEPT, "holds are named in one call")
+    if any(len(hold_id) > MAX_ID_BYTES for hold_id in named):
+        raise InvalidRequest("a hold id is too long")
+    return tuple(map(HoldId, named))
 
 
 async def _submit(wire: pb.Submit, seal: Seal) -> calls.Submit:

@@ -10,7 +10,8 @@ from croupier.master.core import records as r
 from croupier.master.wire.access import rule_from_wire, rule_to_wire, token_from_wire, token_to_wire
 from croupier.model.attributes import check_constraints
 from croupier.model.demand import Placement
-from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.ids import AgentId, FrameworkId, HoldId, Role
+from croupier.model.resources import NOTHING
 from croupier.model.secrets import WITHHELD, SealedValue
 from croupier.model.task import Reason, TaskInfo
 from croupier.v1 import storage_pb2 as pb
@@ -42,6 +43,11 @@ RULE: Final = mapped(a.RuleRecord, pb.RuleRecord, rule=Both(rule_to_wire, rule_f
 REVOKED_KEY: Final = mapped(a.RevokedKeyRecord, pb.RevokedKeyRecord)
 
 
+HOLD: Final = mapped(
+    r.HoldRecord, pb.HoldRecord, resources=Both(resources_to_wire, resources_from_wire)
+)
+
+
 def _task_to_wire(record: r.TaskRecord) -> pb.TaskRecord:
     wire = pb.TaskRecord(
         framework_id=record.framework_id,
@@ -61,6 +67,9 @@ def _task_to_wire(record: r.TaskRecord) -> pb.TaskRecord:
         wire.master_status.CopyFrom(status_to_wire(record.master_status))
     if record.queued is not None:
         _add_place(wire.queued, record.queued)
+    if record.hold_id:
+        wire.hold_id = record.hold_id
+        wire.held.CopyFrom(resources_to_wire(record.held))
     for name, value in record.info.command.secrets.items():
         wire.secrets[name].key_id, wire.secrets[name].text = value.key_id, value.text
     return wire
@@ -86,6 +95,8 @@ def _task_from_wire(wire: pb.TaskRecord) -> r.TaskRecord:
         status_from_wire(wire.master_status) if wire.HasField("master_status") else None,
         wire.is_acknowledged,
         _place(wire.queued) if wire.HasField("queued") else None,
+        HoldId(wire.hold_id),
+        resources_from_wire(wire.held) if wire.hold_id else NOTHING,
     )
 
 

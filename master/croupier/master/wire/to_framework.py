@@ -84,6 +84,10 @@ def verdict_to_wire(verdict: Verdict) -> pb.Verdict:
         refused = wire.tasks.add(task_id=task.task_id)
         if task.error is not None:
             refused.error.CopyFrom(error_to_wire(task.error))
+    for operation in verdict.operations:
+        answered = wire.operations.add(id=operation.id)
+        if operation.error is not None:
+            answered.error.CopyFrom(error_to_wire(operation.error))
     return wire
 
 
@@ -106,6 +110,7 @@ def offer_to_wire(offer: Offered) -> pb.Offer:
         role=offer.role,
         resources=resources_to_wire(offer.resources),
         lease_ms=round(offer.lease_s * 1000),
+        hold_id=offer.hold_id,
     )
 
 

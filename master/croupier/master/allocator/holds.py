@@ -1,0 +1,136 @@
+"""Holds: resources of an agent that are dealt to one framework, or to the frameworks of a role.
+
+A hold is cut off its agent, and dealt like a small agent of its own. All of it counts as used, as
+long as it is there: its owner is charged for the unused part, and a framework for what its offers
+and tasks take from it. So a framework that uses its own hold is charged for it once. The owner of a
+hold for a role is a leaf of `NO_FRAMEWORK` in that role.
+
+A hold has a place: a name like that of an agent, and different from all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from croupier.master.allocator.agent_pool import HeldFor, PooledAgent
+from croupier.master.allocator.charges import Charges
+from croupier.master.allocator.node import Leaf, add_amounts
+from croupier.master.allocator.state import AllocatorState
+from croupier.model.ids import NO_FRAMEWORK, AgentId, FrameworkId, Role
+from croupier.model.resources import NOTHING, Resources
+
+# The framework and its role; `NO_FRAMEWORK` if it is held for the role.
+Owner = tuple[FrameworkId, Role]
+
+
+class Holds:
+    """The holds of the agents in the pool, and charges for those of absent agents."""
+
+    def __init__(self, state: AllocatorState, charges: Charges) -> None:
+        self._state, self._charges = state, charges
+        self._tree, self._agents = state.tree, state.agents
+        self._members, self._waiters = state.members, state.waiters
+
+    def make(
+        self,
+        place: AgentId,
+        agent_id: AgentId,
+        owner: Owner,
+        amount: Resources,
+        taker: Owner | None = None,
+    ) -> None:
+        """Cut a hold off an agent. O(log n + frameworks that may use it).
+
+        Args:
+            place: the name of the hold.
+            agent_id: the agent.
+            owner: the framework that it is for, or the role.
+            amount: its resources.
+            taker: the framework that they are offered to, in its role. All of the hold is then
+                dealt to it until the offers are settled. None: they are taken from what is free.
+
+        Raises:
+            ValueError: if that much is not free on the agent.
+        """
+        agent, held_for = self._agents.agents[agent_id], self._held_for(owner)
+        hold = PooledAgent(
+            place,
+            amount,
+            agent.facts,
+            is_active=agent.is_active,
+            tasks=agent.tasks,
+            held_for=held_for,
+            cut_from=agent,
+        )
+        if taker is None:
+            self._agents.set_free(agent, agent.free - amount)
+            self._tree.charge(held_for.leaf, amount.scalars, tasks=0)
+        else:
+            self._tree.launch(self._members.leaf(*taker), amount.scalars)
+            hold.free = NOTHING
+        self._resize(agent, agent.total - amount)
+        agent.holds[place] = hold
+        self._agents.add(hold)
+        self._count(held_for, 1)
+        if held_for.leaf.limited:
+            self._waiters.update_surplus(held_for.leaf)
+            self._agents.mark_withheld_dirty()
+
+    def end(self, place: AgentId) -> None:
+        """End a hold that is not offered; tasks in it are tasks of its agent from now on.
+
+        Its unused part is free. O(frameworks that may use it).
+        """
+        hold = self._agents.remove(place)
+        agent, held_for = hold.cut_from, hold.held_for
+        assert agent is not None
+        assert held_for is not None
+        self._state.profiles.release(hold)
+        for leaf in self._users(held_for):
+            leaf.reservations.forget(place)
+            for pending in leaf.pending or ():
+                pending.unmet.pop(place, None)
+        del agent.holds[place]
+        self._resize(agent, agent.total + hold.total)
+        self._agents.give_back(agent.agent_id, hold.free)
+        self._count(held_for, -1)
+        self._release(held_for.leaf, hold.free.scalars)
+
+    def charge_absent(self, owner: Owner, unused: Mapping[str, int]) -> None:
+        """Charge the owner for the unused part of a hold of an absent agent. O(log n)."""
+        add_amounts(self._charges.absent_held, unused, 1)
+        self._tree.charge(self._held_for(owner).leaf, unused, tasks=0)
+
+    def release_absent(self, owner: Owner, unused: Mapping[str, int]) -> None:
+        """Release the unused part of a hold, which was charged while its agent was absent."""
+        add_amounts(self._charges.absent_held, unused, -1)
+        self._release(self._held_for(owner).leaf, unused)
+
+    def _held_for(self, owner: Owner) -> HeldFor:
+        leaf = self._members.leaf_to_charge(*owner)
+        return HeldFor(leaf, leaf.role_node if owner[0] == NO_FRAMEWORK else None)
+
+    def _users(self, held_for: HeldFor) -> list[Leaf]:
+        """Return the leaves that may use a hold."""
+        if held_for.role_node is None:
+            return [held_for.leaf]
+        return [node for node in held_for.role_node.nodes() if isinstance(node, Leaf)]
+
+    def _count(self, held_for: HeldFor, change: int) -> None:
+        held_for.leaf.holds += change
+        if held_for.role_node is not None:
+            held_for.role_node.holds += change
+        if change > 0:
+            for leaf in self._users(held_for):
+                # Limits do not block the use of a hold.
+                self._tree.unpark(leaf)
+
+    def _release(self, leaf: Leaf, unused: Mapping[str, int]) -> None:
+        self._tree.charge(leaf, unused, -1, tasks=0)
+        self._waiters.update_surplus(leaf, has_released=True)
+        self._members.drop_if_left(leaf)
+
+    def _resize(self, agent: PooledAgent, total: Resources) -> None:
+        """Change the total of an agent: what it can never serve may be more or less now."""
+        agent.total = total
+        self._state.profiles.release(agent)

@@ -1,0 +1,171 @@
+"""Holds: made, released, expired, and back with their agent.
+
+A hold that ends leaves its tasks alone: they are tasks of the agent from then on, and charged
+as before. Its unused part is free at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+
+from croupier.master.core.agents import Agent
+from croupier.master.core.calls import MakeHold
+from croupier.master.core.deadlines import HoldReview
+from croupier.master.core.effects import Effect, Happened, Save
+from croupier.master.core.events import Register
+from croupier.master.core.facts import HoldEnd, HoldEnded, HoldMade
+from croupier.master.core.frameworks import Framework
+from croupier.master.core.holds import MAX_HOLDS, Hold
+from croupier.master.core.on_allocation import rescind
+from croupier.master.core.records import ForgetHold
+from croupier.master.core.state import State
+from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound
+from croupier.model.ids import (
+    MAX_ID_BYTES,
+    NO_FRAMEWORK,
+    AgentId,
+    FrameworkId,
+    HoldId,
+    Role,
+    check_id,
+)
+from croupier.model.limits import MAX_WAIT_S
+from croupier.model.resources import sum_of
+from croupier.model.verdict import OperationVerdict
+
+
+def check_hold(state: State, wanted: MakeHold, maker: FrameworkId) -> None:
+    """Check what can be checked of a new hold without its agent.
+
+    Raises:
+        InvalidRequest: if it is malformed.
+        Conflict: if its id is in use, or its maker has too many holds.
+    """
+    check_id("hold", wanted.hold_id)
+    if not wanted.resources:
+        raise InvalidRequest(f"hold {wanted.hold_id} is of no resources")
+    if wanted.ttl_ms > MAX_WAIT_S * 1000:
+        raise InvalidRequest("the time to live of a hold is at most 365 days")
+    if wanted.hold_id in state.holds:
+        raise Conflict(f"a hold with the id {wanted.hold_id} exists; ids are of one hold at a time")
+    if state.holds_made[maker] >= MAX_HOLDS:
+        raise Conflict(f"{MAX_HOLDS} holds were made already; release some first")
+
+
+def make_hold(
+    state: State,
+    hold: Hold,
+    now: float,
+    taker: tuple[FrameworkId, Role] | None = None,
+    by: str = "",
+) -> Iterator[Effect]:
+    """Add a hold that was checked; with `taker`, of resources that are offered to it."""
+    state.add_hold(hold)
+    state.pool_hold(hold, taker)
+    if (at := hold.review_at(now)) is not None:
+        state.deadlines.set(HoldReview(hold.hold_id), at)
+    yield Save(hold.record(now))
+    ids = (hold.hold_id, hold.agent_id, hold.role, hold.framework_id)
+    yield Happened(HoldMade(*ids, str(hold.resources), hold.ttl_s, by))
+
+
+def new_hold(
+    wanted: MakeHold,
+    agent_id: AgentId,
+    role: Role,
+    framework: Framework | None,
+    seq: int,
+    now: float,
+) -> Hold:
+    """Return a hold as it was asked for; without a framework, by an operator."""
+    ttl_s = wanted.ttl_ms / 1000 if wanted.ttl_ms else None
+    maker = NO_FRAMEWORK if framework is None else framework.framework_id
+    return Hold(
+        wanted.hold_id,
+        agent_id,
+        role,
+        NO_FRAMEWORK if wanted.for_role else maker,
+        wanted.resources,
+        None if ttl_s is None else now + ttl_s,
+        made_by=maker,
+        client_id="" if framework is None else framework.client_id,
+        seq=seq,
+        ttl_s=ttl_s,
+        since=now,
+    )
+
+
+def end_hold(
+    state: State, hold: Hold, why: HoldEnd, message: str, now: float, by: str = ""
+) -> Iterator[Effect]:
+    """End a hold: rescind its offers and free its unused part; its tasks run on without it."""
+    agent = state.agents[hold.agent_id]
+    for offer in [each for each in agent.offers.values() if each.hold_id == hold.hold_id]:
+        yield from rescind(state, offer, f"hold {hold.hold_id} has ended: {message}", now)
+    tasks = state.remove_hold(hold)
+    state.deadlines.cancel(HoldReview(hold.hold_id))
+    for task in tasks:
+        # A later hold may get the same id.
+        yield Save(task.record())
+    yield Save(ForgetHold(hold.hold_id))
+    live = sum(not task.state.is_terminal for task in tasks)
+    ids = (hold.hold_id, hold.agent_id, hold.role, hold.framework_id)
+    yield Happened(HoldEnded(*ids, why, live, message, by))
+
+
+def release(
+    state: State, framework: Framework, hold_ids: tuple[HoldId, ...], now: float
+) -> Generator[Effect, None, tuple[OperationVerdict, ...]]:
+    """End those of the holds that the framework has, or made for a role.
+
+    Returns:
+        a verdict for each.
+    """
+    verdicts = []
+    for hold_id in hold_ids:
+        error: CroupierError | None = None
+        hold = state.holds.get(hold_id)
+        if hold is None or framework.framework_id not in (hold.framework_id, hold.made_by):
+            error = NotFound(
+                f"no hold {hold_id[:MAX_ID_BYTES]!r} of this framework; it may have ended"
+            )
+        else:
+            yield from end_hold(state, hold, "released", "its framework released it", now)
+        verdicts.append(OperationVerdict(hold_id, error))
+    return tuple(verdicts)
+
+
+def on_hold_due(state: State, hold: Hold, now: float) -> Iterator[Effect]:
+    """End a hold whose time is over, or write down how much of it is left."""
+    if hold.expires_at is not None and hold.expires_at <= now:
+        yield from end_hold(state, hold, "expired", "its time to live was over", now)
+        return
+    at = hold.review_at(now)
+    assert at is not None
+    state.deadlines.set(HoldReview(hold.hold_id), at)
+    yield Save(hold.record(now))
+
+
+def restore_holds(state: State, agent: Agent, event: Register, now: float) -> Iterator[Effect]:
+    """Hold resources of a registering agent again; end a hold for which it has no room.
+
+    The tasks that the agent lists have their resources for certain; holds follow in their order.
+    """
+    if not agent.holds:
+        return
+    live = [each for each in event.tasks if not each.latest.state.is_terminal]
+    left = agent.total - sum_of(each.task.resources for each in live)
+    listed = {(each.framework_id, each.task.task_id) for each in live}
+    for hold in list(agent.holds.values()):
+        taken = [
+            task.held
+            for key, task in agent.tasks.items()
+            if task.hold_id == hold.hold_id and key in listed
+        ]
+        unused = hold.resources - sum_of(taken)
+        if unused <= left:
+            left = left - unused
+            state.pool_hold(hold)
+        else:
+            message = f"agent {agent.agent_id} came back without room for it"
+            yield from end_hold(state, hold, "no_room", message, now)
