@@ -16,7 +16,7 @@ from croupier.master.allocator.profiles import Profile
 from croupier.master.allocator.queue import ArrivalQueue, make_queue
 from croupier.model.deadlines import Deadlines
 from croupier.model.ids import AgentId, FrameworkId
-from croupier.model.resources import Resources
+from croupier.model.resources import Resources, sum_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +110,11 @@ class PooledAgent:
     def owner(self) -> Leaf | None:
         """The leaf that is charged for the hold; None for an agent."""
         return None if self.held_for is None else self.held_for.leaf
+
+    @property
+    def whole(self) -> Resources:
+        """Its resources with those of its holds. O(holds)."""
+        return sum_of([self.total, *(hold.total for hold in self.holds.values())])
 
     def serves(self, leaf: Leaf) -> bool:
         """Return whether the leaf may be dealt this agent or hold."""

@@ -96,6 +96,22 @@ class Holds:
         self._count(held_for, -1)
         self._release(held_for.leaf, hold.free.scalars)
 
+    def shrink(self, place: AgentId, amount: Resources) -> None:
+        """Give a part of what is unused of a hold back to its agent. O(log n).
+
+        Raises:
+            ValueError: if that much is not unused.
+        """
+        hold = self._agents.agents[place]
+        agent, owner = hold.cut_from, hold.owner
+        assert agent is not None
+        assert owner is not None
+        self._agents.set_free(hold, hold.free - amount)
+        self._resize(hold, hold.total - amount)
+        self._resize(agent, agent.total + amount)
+        self._agents.give_back(agent.agent_id, amount)
+        self._release(owner, amount.scalars)
+
     def charge_absent(self, owner: Owner, unused: Mapping[str, int]) -> None:
         """Charge the owner for the unused part of a hold of an absent agent. O(log n)."""
         add_amounts(self._charges.absent_held, unused, 1)

@@ -22,7 +22,7 @@ from each other in turns.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from croupier.master.allocator import limits
 from croupier.master.allocator.agent_pool import PooledAgent
@@ -41,7 +41,8 @@ class Holding:
     Attributes:
         key: the id of the task or the offer.
         since: when it was launched or offered.
-        is_offer: whether it is an offer, which no task uses yet.
+        is_offer: whether it is an offer, or the unused part of a hold: no task uses it yet.
+        is_hold: whether a part of it can be taken.
     """
 
     leaf: Leaf
@@ -50,6 +51,7 @@ class Holding:
     key: str
     since: float
     is_offer: bool = False
+    is_hold: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,8 @@ class _ShapeSearch:
         self._leaf, self._with_tasks = starving.leaf, with_tasks
         self._unit, self._least = pending.demand.unit, pending.least
         self._needed = pending.needed
+        # All that one plan takes of a hold.
+        self._wanted = Resources(self._needed)
         self._on_path = set(self._leaf.path)
         self._projection = search.projection
 
@@ -177,7 +181,7 @@ class _ShapeSearch:
             else:
                 needed.append(victim)
         # Ranges are not earmarked: the numbers that will come free are unknown.
-        total = self._search.agents[agent_id].total
+        total = self._search.agents[agent_id].whole
         room = Resources({n: milli for n, milli in self._needed.items() if n in total.scalars})
         return PreemptionPlan(self._starving, agent_id, room, tuple(needed))
 
@@ -186,7 +190,7 @@ class _ShapeSearch:
         return (
             agent.is_active
             and agent.serves(self._leaf)
-            and self._fits(agent.total)
+            and self._fits(agent.whole)
             and all(each.holds(agent.facts) for each in self._pending.demand.constraints)
             and self._search.room(self._leaf, agent_id) is not None
         )
@@ -269,6 +273,10 @@ class _ShapeSearch:
             known = [each for holdings in by_agent.values() for each in holdings]
         else:
             known = by_agent.get(agent_id, [])
-        holdings = [each for each in known if self._with_tasks or each.is_offer]
+        holdings = [
+            replace(each, resources=self._wanted.within(each.resources)) if each.is_hold else each
+            for each in known
+            if self._with_tasks or each.is_offer
+        ]
         holdings.sort(key=lambda each: (each.is_offer, each.since, each.key))
         return holdings

@@ -30,7 +30,7 @@ from croupier.model.ids import (
     check_id,
 )
 from croupier.model.limits import MAX_WAIT_S
-from croupier.model.resources import sum_of
+from croupier.model.resources import Resources, sum_of
 from croupier.model.verdict import OperationVerdict
 
 
@@ -111,6 +111,18 @@ def end_hold(
     live = sum(not task.state.is_terminal for task in tasks)
     ids = (hold.hold_id, hold.agent_id, hold.role, hold.framework_id)
     yield Happened(HoldEnded(*ids, why, live, message, by))
+
+
+def shrink_hold(
+    state: State, hold: Hold, amount: Resources, message: str, now: float
+) -> Iterator[Effect]:
+    """Take a part of what is unused of a hold for a starving framework."""
+    if amount == hold.resources:
+        yield from end_hold(state, hold, "preempted", message, now)
+        return
+    state.allocator.holds.shrink(hold.place, amount)
+    hold.resources = hold.resources - amount
+    yield Save(hold.record(now))
 
 
 def release(

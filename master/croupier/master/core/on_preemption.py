@@ -20,7 +20,7 @@ from croupier.master.core.frameworks import Framework
 from croupier.master.core.holds import place_of
 from croupier.master.core.messages import PreemptRequested
 from croupier.master.core.on_allocation import rescind
-from croupier.master.core.on_hold import end_hold
+from croupier.master.core.on_hold import shrink_hold
 from croupier.master.core.on_task import kill
 from croupier.master.core.records import NO_OWNER
 from croupier.master.core.state import State
@@ -91,12 +91,14 @@ def _holdings(state: State, leaf: Leaf) -> Iterable[Holding]:
     """Return the offers, tasks and unused holds of one owner in one role that can be preempted.
 
     What a task has of a hold is free for those only whom the hold is for. The unused part of a hold
-    is taken back like an offer, by ending the hold.
+    is taken back like an offer, as far as it is needed.
     """
     for hold in state.holds.values():
         if hold.owner == (leaf.framework_id, leaf.role) and hold.is_pooled:
             unused = state.allocator.queries.free(hold.place)
-            yield Holding(leaf, hold.agent_id, unused, hold.place, hold.since, is_offer=True)
+            kept = (hold.agent_id, unused, hold.place, hold.since)
+            if unused:
+                yield Holding(leaf, *kept, is_offer=True, is_hold=True)
     framework = state.frameworks.get(leaf.framework_id)
     if framework is None:
         return
@@ -157,7 +159,8 @@ def _begin(state: State, plan: PreemptionPlan, now: float) -> Iterator[Effect]:
     for victim in plan.victims:
         if victim.key in state.places:
             hold = state.places[AgentId(victim.key)]
-            yield from end_hold(state, hold, "preempted", reason_for(victim.leaf), now)
+            why = reason_for(victim.leaf)
+            yield from shrink_hold(state, hold, victim.resources, why, now)
             continue
         if victim.is_offer:
             offer = state.offers[OfferId(victim.key)]
