@@ -384,6 +384,32 @@ async def test_a_changed_job_is_refused_if_its_tasks_are_others(world: World) ->
     assert [path.name for path in (world.work_dir / "state/croupier/batch").glob("*.sqlite")]
 
 
+async def test_tasks_beside_a_task_start_and_end_with_it(world: World) -> None:
+    world.write(
+        """
+[tasks.main]
+shell = "until [ -e $CROUPIER_GROUP_DIR/ready ]; do sleep 0.1; done; {begin}; {end}"
+[tasks.main.beside.helper]
+shell = "touch $CROUPIER_GROUP_DIR/ready; exec sleep 7531"
+resources = {{cpus = 0.5, mem = "16MB"}}
+[tasks.after]
+shell = "{begin}; {end}"
+after = "main"
+[tasks.bad]
+shell = "exec sleep 7531"
+[tasks.bad.beside.broken]
+shell = "exit 3"
+part = "member"
+"""
+    )
+    code, out, err = await world.finished(world.batch())
+    assert code == 1, (out, err)
+    assert world.events("end") == ["main.0.1", "after.0.1"]
+    assert "2 of 3 done" in out
+    assert "member bad.0.1+broken of its group has ended as FAILED" in out + err
+    await eventually(lambda: not processes_with("sleep 7531"), what="all have ended")
+
+
 async def test_without_a_master_it_fails_at_once_and_keeps_nothing(world: World) -> None:
     world.write(JOB)
     world.master = "127.0.0.1:1"

@@ -219,6 +219,22 @@ def test_a_check_by_command_ends_a_sick_instance(web: Web) -> None:
     assert "113" in web.log()
 
 
+def test_tasks_beside_an_instance_are_replaced_with_it(web: Web) -> None:
+    beside = '[task.beside.proxy]\nshell = "exec sleep 3600"\npart = "member"\n'
+    small = 'resources = {cpus = 0.1, mem = "32MB"}\n'
+    web.write(instances=2)
+    web.file.write_text(f"{web.file.read_text()}\n{beside}{small}")
+    web.start()
+    first = web.tasks()
+    instances = {each["task_id"] for each in web.view()["instances"]}
+    assert first == instances | {f"{each}+proxy" for each in instances}
+    victim = min(instances)
+    web.local.croupier("kill", f"{victim}+proxy")
+    wait(lambda: not {victim, f"{victim}+proxy"} & web.tasks() and len(web.tasks()) == 4)
+    wait(lambda: web.view()["available"] == 2)
+    assert first & web.tasks() == first - {victim, f"{victim}+proxy"}
+
+
 def test_kill_9_of_the_controller_leaves_the_instances(web: Web) -> None:
     web.start()
     first = web.tasks()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 from croupier.model.attributes import Constraint, attribute_text
 from croupier.model.clock import Clock
@@ -16,6 +17,7 @@ from croupier.sdk.core.subscription import Subscription
 from croupier.sdk.offer import Agent, Offer, PreemptRequest
 from croupier.sdk.task import Task
 from croupier.v1 import framework_pb2 as pb
+from croupier.v1 import task_pb2
 from croupier.wire.resources import attributes_from_wire, constraint_to_wire, resources_from_wire
 from croupier.wire.task import demand_to_wire, task_to_wire
 
@@ -36,13 +38,17 @@ def subscribe_call(identity: pb.Subscribe, subscription: Subscription) -> pb.Cal
 
 
 def accept_call(offer_ids: Sequence[str], tasks: Sequence[Task], refuse_s: float) -> pb.Call:
-    """Return an ACCEPT that launches `tasks`, alone or as one group, on the sum of the offers."""
-    messages = [task_to_wire(task.info, task.secrets) for task in tasks]
+    """Return an ACCEPT that launches `tasks` on the sum of the offers.
+
+    Tasks of one group that follow each other are launched together.
+    """
     operations: list[pb.Operation] = []
-    if tasks and tasks[0].group_id:
-        operations = [pb.Operation(launch_group=pb.LaunchGroup(tasks=messages))]
-    elif tasks:
-        operations = [pb.Operation(launch=pb.Launch(tasks=messages))]
+    for group_id, unit in groupby(tasks, _group_id):
+        messages = [task_to_wire(task.info, task.secrets) for task in unit]
+        if group_id:
+            operations.append(pb.Operation(launch_group=pb.LaunchGroup(tasks=messages)))
+        else:
+            operations.append(pb.Operation(launch=pb.Launch(tasks=messages)))
     accept = pb.Accept(offer_ids=offer_ids, operations=operations, filters=_filters(refuse_s))
     return pb.Call(accept=accept)
 
@@ -56,31 +62,44 @@ def submit_calls(
 ) -> list[pb.Call]:
     """Return the SUBMITs of these tasks: a call has at most 1,000, and `most_bytes` of them.
 
-    The tasks of a group are one call.
+    Tasks of one group that follow each other are one call.
     """
-    is_group = bool(tasks) and bool(tasks[0].group_id)
     placement = pb.Submit(
         role=role,
         constraints=[constraint_to_wire(each) for each in constraints],
         max_per_agent=max_per_agent,
-        group=is_group,
     )
     found: list[pb.Call] = []
+    for group_id, unit in groupby(tasks, _group_id):
+        messages = (task_to_wire(task.info, task.secrets) for task in unit)
+        if group_id:
+            found.append(pb.Call(submit=placement))
+            found[-1].submit.group = True
+            found[-1].submit.tasks.extend(messages)
+        else:
+            found += _split(messages, placement, most_bytes)
+    return found
+
+
+def _split(
+    messages: Iterable[task_pb2.TaskInfo], placement: pb.Submit, most_bytes: int
+) -> list[pb.Call]:
+    found: list[pb.Call] = []
     size = 0
-    for task in tasks:
-        message = task_to_wire(task.info, task.secrets)
+    for message in messages:
         # A field of a message takes a few bytes more than its content.
         taken = message.ByteSize() + 8
         last = found[-1].submit if found else None
-        is_full = last is not None and (
-            len(last.tasks) == MAX_TASKS_PER_SUBMIT or size + taken > most_bytes
-        )
-        if last is None or (is_full and not is_group):
+        if last is None or len(last.tasks) == MAX_TASKS_PER_SUBMIT or size + taken > most_bytes:
             found.append(pb.Call(submit=placement))
             last, size = found[-1].submit, placement.ByteSize() + 64
         last.tasks.append(message)
         size += taken
     return found
+
+
+def _group_id(task: Task) -> str:
+    return task.group_id
 
 
 def withdraw_calls(task_ids: Sequence[str]) -> list[pb.Call]:

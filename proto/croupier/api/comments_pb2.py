@@ -187,6 +187,8 @@ COMMENTS = {
     'croupier.v1.FrameworkView.offers': 'The number of its outstanding offers.',
     'croupier.v1.FrameworkView.owner': 'The principal that subscribed it; empty without authentication.',
     'croupier.v1.FrameworkView.queued': 'Those of them that wait for one.',
+    'croupier.v1.FrameworkView.queued_groups': 'Of queued tasks.',
+    'croupier.v1.FrameworkView.queued_in_groups': 'Those of the queued ones that are in groups, each of which is placed as one.',
     'croupier.v1.FrameworkView.removed_in_ms': 'Time until it is removed, unless it returns; absent unless it is disconnected.',
     'croupier.v1.FrameworkView.running': 'Those of them that have an agent.',
     'croupier.v1.FrameworkView.share_ppm': 'Its dominant share of the cluster, from 0 to 1.',

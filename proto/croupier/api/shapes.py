@@ -18,6 +18,7 @@ from croupier.model.attributes import attribute_text
 from croupier.model.roles import RoleSettings, format_amounts
 from croupier.model.scalar import format_milli
 from croupier.model.task import Reason, Source, TaskState
+from croupier.model.task_group import GroupPart
 from croupier.v1 import access_pb2, task_pb2
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.resources_pb2 import NamedScalar, Resources
@@ -133,6 +134,11 @@ def _attributes(wire: Any) -> dict[str, str]:
     return {name: attribute_text(value) for name, value in attributes_from_wire(wire).items()}
 
 
+def _part_name(number: int) -> str:
+    known = [str(part) for part in GroupPart if part == number]
+    return known[0] if known else str(number)
+
+
 def _name_in(kind: type[TaskState | Reason | Source]) -> Callable[[int], str]:
     """Return a function that names a value of an enumeration; it returns unknown numbers."""
     names = {each.value: each.name for each in kind}
@@ -195,6 +201,7 @@ TYPES: Final[Mapping[str, Form]] = {
     "Resources": Form(http.Amount.DESCRIPTOR, amount_view),
     "Source": Form(STRING, _name_in(Source)),
     "TaskState": Form(STRING, _name_in(TaskState)),
+    "GroupPart": Form({**STRING, "enum": [str(part) for part in GroupPart]}, _part_name),
     "TokenKind": Form(STRING, lambda number: _TOKEN_KINDS.get(number, str(number))),
 }
 # Values of single fields; of `_ms`, a time as text.
@@ -333,7 +340,7 @@ SHAPES: Final[Mapping[str, Shape]] = {
         "task status task.command",
         "task_id name framework_id framework_name agent_id hostname role state reason source"
         " message exit_code signal pid time_ms since_ms submitted_ms placed_ms started_ms ended_ms"
-        " resources limits usage isolation command=argv shell secrets labels",
+        " resources limits usage isolation group command=argv shell secrets labels",
         nullable="since_ms command shell secrets",
         made={
             "limits": Form(_LIMITS, lambda task: _limits(task.task)),
@@ -341,6 +348,11 @@ SHAPES: Final[Mapping[str, Shape]] = {
                 or_null(task_pb2.Isolation.DESCRIPTOR),
                 lambda task: _if_whole(task, task.task.isolation),
                 "null unless it was requested.",
+            ),
+            "group": Form(
+                or_null(task_pb2.TaskGroup.DESCRIPTOR),
+                lambda task: task.task.group if task.task.HasField("group") else None,
+                "null if it is in none.",
             ),
             "labels": Form(
                 or_null(array(task_pb2.Label.DESCRIPTOR)),

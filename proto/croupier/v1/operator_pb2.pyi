@@ -597,6 +597,8 @@ class FrameworkView(_message.Message):
     RUNNING_FIELD_NUMBER: _builtins.int
     QUEUED_FIELD_NUMBER: _builtins.int
     LINED_UP_FIELD_NUMBER: _builtins.int
+    QUEUED_IN_GROUPS_FIELD_NUMBER: _builtins.int
+    QUEUED_GROUPS_FIELD_NUMBER: _builtins.int
     DONE_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
     OFFERS_FIELD_NUMBER: _builtins.int
@@ -619,6 +621,10 @@ class FrameworkView(_message.Message):
     """Those of them that wait for one."""
     lined_up: _builtins.int
     """Those of the queued ones that are lined up at agents, behind tasks like them."""
+    queued_in_groups: _builtins.int
+    """Those of the queued ones that are in groups, each of which is placed as one."""
+    queued_groups: _builtins.int
+    """Of queued tasks."""
     done: _builtins.int
     """The number of its tasks that have ended since this master began to lead."""
     failed: _builtins.int
@@ -659,6 +665,8 @@ class FrameworkView(_message.Message):
         running: _builtins.int = ...,
         queued: _builtins.int = ...,
         lined_up: _builtins.int = ...,
+        queued_in_groups: _builtins.int = ...,
+        queued_groups: _builtins.int = ...,
         done: _builtins.int = ...,
         failed: _builtins.int = ...,
         offers: _builtins.int = ...,
@@ -668,7 +676,7 @@ class FrameworkView(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_connected_since_ms", b"_connected_since_ms", "_removed_in_ms", b"_removed_in_ms", "connected_since_ms", b"connected_since_ms", "framework", b"framework", "offered", b"offered", "removed_in_ms", b"removed_in_ms", "used", b"used"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_connected_since_ms", b"_connected_since_ms", "_removed_in_ms", b"_removed_in_ms", "connected_since_ms", b"connected_since_ms", "demands", b"demands", "done", b"done", "entitlement_ppm", b"entitlement_ppm", "failed", b"failed", "framework", b"framework", "lined_up", b"lined_up", "offered", b"offered", "offers", b"offers", "owner", b"owner", "queued", b"queued", "removed_in_ms", b"removed_in_ms", "running", b"running", "share_ppm", b"share_ppm", "state", b"state", "suppressed", b"suppressed", "suppressed_roles", b"suppressed_roles", "tasks", b"tasks", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_connected_since_ms", b"_connected_since_ms", "_removed_in_ms", b"_removed_in_ms", "connected_since_ms", b"connected_since_ms", "demands", b"demands", "done", b"done", "entitlement_ppm", b"entitlement_ppm", "failed", b"failed", "framework", b"framework", "lined_up", b"lined_up", "offered", b"offered", "offers", b"offers", "owner", b"owner", "queued", b"queued", "queued_groups", b"queued_groups", "queued_in_groups", b"queued_in_groups", "removed_in_ms", b"removed_in_ms", "running", b"running", "share_ppm", b"share_ppm", "state", b"state", "suppressed", b"suppressed", "suppressed_roles", b"suppressed_roles", "tasks", b"tasks", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__connected_since_ms: _TypeAlias = _typing.Literal["connected_since_ms"]  # noqa: Y015
     _WhichOneofArgType__connected_since_ms: _TypeAlias = _typing.Literal["_connected_since_ms", b"_connected_since_ms"]  # noqa: Y015

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,57 @@ def test_every_key_of_a_task_is_read() -> None:
         retries=3,
         backoff=Backoff(10.0, 3.0, 120.0, 0.0),
     )
+
+
+BESIDE = """
+shell = "./serve {i}"
+resources = {cpus = 1, mem = "1GB"}
+env = {A = "b"}
+user = "nobody"
+[beside.logs]
+command = ["./ship", "{i}"]
+resources = {cpus = 0.5, mem = "64MB"}
+env = {C = "d"}
+[beside.cache]
+shell = "./cache"
+part = "member"
+limits = {pids = 10}
+"""
+
+
+def test_tasks_beside_another_one_are_its_group() -> None:
+    spec = read_task(toml(BESIDE)).with_text(lambda text: text.replace("{i}", "7"))
+    main, logs, cache = spec.tasks("t", "n", env={"I": "7"})
+    assert [task.task_id for task in (main, logs, cache)] == ["t", "t+logs", "t+cache"]
+    assert {task.group_id for task in (main, logs, cache)} == {"t"}
+    assert [str(task.part) for task in (main, logs, cache)] == ["leader", "sidecar", "member"]
+    assert logs.command.argv == ("./ship", "7")
+    assert logs.command.environment == {"A": "b", "C": "d", "I": "7"}
+    assert (logs.name, logs.command.user) == ("n logs", "nobody")
+    assert str(spec.total) == "cpus:2.5;mem:1216MB"
+    assert spec.conditions() == (enforces("groups", "pids"),)
+
+
+def test_a_task_alone_is_in_no_group() -> None:
+    (task,) = read_task(toml('shell = "x"')).tasks("t")
+    assert (task.group_id, str(task.part)) == ("", "member")
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("[beside]", "beside: names no task"),
+        ("[beside.a]", "beside.a: a task needs a `command` list or a `shell` line"),
+        ('[beside.a]\nshell="y"\nretries=1', "beside.a.retries: unknown key"),
+        ('[beside.a]\nshell="y"\npart="leader"', "'leader' is not one of sidecar, member"),
+        ('[beside."a b"]\nshell="y"', "has 1 to 32 letters"),
+        ('network=false\n[beside.a]\nshell="y"', "a task of a group cannot be without network"),
+        ('[beside.a]\nshell="y"\nimage="x"', "beside.a: image 'x'"),
+    ],
+)
+def test_mistakes_beside_a_task(text: str, error: str) -> None:
+    with pytest.raises(InvalidRequest, match=re.escape(error)):
+        read_task(toml(f'shell = "x"\n{text}'))
 
 
 def test_yaml_gives_the_same_as_toml() -> None:

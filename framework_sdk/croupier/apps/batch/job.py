@@ -167,5 +167,5 @@ def _step(section: Section, defaults: TaskSpec) -> Step:
     )
     for position in {0, step.count - 1}:
         # `{i}` may make a command too long, or an image's name invalid.
-        section.checked(lambda at=position: step.task_spec(at).task("check"))  # type: ignore[misc]
+        section.checked(lambda at=position: step.task_spec(at).tasks("check"))  # type: ignore[misc]
     return step

@@ -21,7 +21,6 @@ from croupier.sdk import (
     TaskState,
     TaskStatus,
 )
-from croupier.sdk import Task as SdkTask
 
 # Tasks that wait in the master; it is given more when half of them were placed.
 MAX_QUEUED: Final = 1_000
@@ -104,7 +103,7 @@ class Runner(Engine):
         tasks = self.machine.take(self._most())
         self._state.save(tasks)
         self.queued.update(task.node.index for task in tasks)
-        return [made for task in tasks if (made := self._made(task)) is not None]
+        return [each for task in tasks for each in self._made(task)]
 
     def next_due(self) -> float | None:
         """Return the end of the next pause."""
@@ -163,19 +162,19 @@ class Runner(Engine):
             most = min(most, self._job.most_active - self.machine.counts[NodeState.ACTIVE])
         return max(most, 0)
 
-    def _made(self, task: BatchTask) -> Handover | None:
-        """Return the task to submit; None if no agent can ever run it."""
+    def _made(self, task: BatchTask) -> list[Handover]:
+        """Return the task to submit with those beside it; none if no agent can ever run it."""
         step, position = task.node.step, task.node.position
         title = step.filled(step.title, position) or task.name
         labels = {"batch": self._job.name, "task": task.name}
         if step.name not in self._conditions:
             self._conditions[step.name] = step.spec.conditions()
         try:
-            made: SdkTask = step.task_spec(position).task(task.task_id, title, labels)
+            made = step.task_spec(position).tasks(task.task_id, title, labels)
         except InvalidRequest as error:
             self._end(task, Outcome.REFUSED, None, str(error))
-            return None
-        return made, self._conditions[step.name]
+            return []
+        return [(each, self._conditions[step.name]) for each in made]
 
     def _settle(self) -> None:
         if self.machine.is_over:

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 from croupier.apps.controller.outcomes import Outcome, outcome_of
 from croupier.apps.controller.process import framework_credentials
+from croupier.apps.job_file.task_spec import BESIDE
 from croupier.cli.flags import Target
 from croupier.sdk import (
     Conflict,
@@ -103,7 +104,10 @@ class Engine(Framework):
         raise NotImplementedError
 
     def take(self) -> list[Handover]:
-        """Return the next tasks to hand over, once they are stored as handed over."""
+        """Return the next tasks to hand over, once they are stored as handed over.
+
+        Those of a group follow each other.
+        """
         return []
 
     def next_due(self) -> float | None:
@@ -238,6 +242,9 @@ class Engine(Framework):
 
     def _apply(self, status: TaskStatus) -> None:
         task_id, is_known = status.task_id, status.state is not TaskState.UNKNOWN
+        if BESIDE in task_id:
+            # It ends with the task that it runs beside, which tells all that counts.
+            return
         outcome = outcome_of(status, was_accepted=task_id in self._accepted)
         if outcome is None and not is_known:
             return  # the master will tell

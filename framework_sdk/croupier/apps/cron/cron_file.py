@@ -42,9 +42,9 @@ class CronFile:
     role: str
     jobs: Mapping[str, CronJob]
 
-    def task(self, run: ScheduledRun) -> Task:
-        """Return the task of an attempt of a run."""
-        return self.jobs[run.job].spec.task(
+    def tasks(self, run: ScheduledRun) -> list[Task]:
+        """Return the task of an attempt of a run, and those beside it."""
+        return self.jobs[run.job].spec.tasks(
             run.task_id,
             name=f"{self.name}/{run.job}",
             labels={"cron": self.name, "job": run.job, "time": stamp(run.scheduled)},

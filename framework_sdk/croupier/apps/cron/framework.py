@@ -104,7 +104,11 @@ class CronFramework(Engine):
         runs = [run for run in self._launches if self._board.is_current(run)]
         self._launches.clear()
         jobs = self._file.jobs
-        return [(self._file.task(run), jobs[run.job].spec.conditions()) for run in runs]
+        return [
+            (task, jobs[run.job].spec.conditions())
+            for run in runs
+            for task in self._file.tasks(run)
+        ]
 
     def waiting(self) -> str:
         """Return whether a task, or this command, waits for the master."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -19,12 +20,21 @@ _WITHOUT_VALUE: Final = (Operator.EXISTS, Operator.NOT_EXISTS)
 # The longer names first: `not equals` before `equals`.
 _OPERATORS: Final = sorted(Operator, key=lambda operator: -len(operator.value))
 MAX_RETRIES: Final = 1_000
+_BESIDE_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,32}\Z", re.ASCII)
 DEFAULT_RESOURCES: Final = Resources.parse("cpus:1;mem:128MB")
 # The keys of a task; `read_task` reads them all.
 TASK_KEYS: Final = (
     *("command", "shell", "resources", "limits", "env", "user", "image"),
-    *("namespaces", "network", "timeout", "grace", "constraints", "retries", "backoff"),
+    *("namespaces", "network", "timeout", "grace", "constraints", "retries", "backoff", "beside"),
 )
+# Those of a task that runs beside another one, whose agent, time and retries count.
+_BESIDE_KEYS: Final = (
+    *("command", "shell", "resources", "limits", "env", "user", "image", "namespaces"),
+    *("grace", "part"),
+)
+_PARTS: Final = ("sidecar", "member")
+# Between the id of a task and the name of one beside it.
+BESIDE: Final = "+"
 
 
 def parse_constraint(text: str) -> Constraint:
@@ -84,6 +94,8 @@ class TaskSpec:
         timeout_s: seconds after which a task that still runs is ended; None: never.
         grace_s: seconds between SIGTERM and SIGKILL.
         retries: how many more times a failed task is run.
+        part: of a task beside another one.
+        beside: the tasks that run beside this one as its group, by name.
     """
 
     command: tuple[str, ...] = ()
@@ -100,6 +112,13 @@ class TaskSpec:
     constraints: tuple[Constraint, ...] = ()
     retries: int = 0
     backoff: Backoff = Backoff()
+    part: str = "member"
+    beside: Mapping[str, TaskSpec] = field(default_factory=dict)
+
+    @property
+    def total(self) -> Resources:
+        """The resources of the task with all that run beside it."""
+        return sum((each.resources for each in self.beside.values()), self.resources)
 
     def task(
         self,
@@ -108,7 +127,11 @@ class TaskSpec:
         labels: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Task:
-        """Return the task, with `env` added; raises InvalidRequest if no agent can ever run it."""
+        """Return the task alone, with `env` added.
+
+        Raises:
+            InvalidRequest: if no agent can ever run it.
+        """
         return Task(
             self.command,
             shell=self.shell,
@@ -124,12 +147,35 @@ class TaskSpec:
             image=self.image,
             namespaces=self.namespaces,
             network=self.network,
+            part="leader" if self.beside else self.part,
         )
 
+    def tasks(
+        self,
+        task_id: str,
+        name: str = "",
+        labels: Mapping[str, str] | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> list[Task]:
+        """Return the task, and those beside it as its group; arguments and errors as of `task`."""
+        main = self.task(task_id, name, labels, env)
+        if not self.beside:
+            return [main]
+        others = (
+            spec.task(f"{task_id}{BESIDE}{beside}", f"{name} {beside}".strip(), labels, env)
+            for beside, spec in self.beside.items()
+        )
+        return [task.in_group(task_id) for task in (main, *others)]
+
     def conditions(self) -> tuple[Constraint, ...]:
-        """Return all conditions on agents: the constraints, and what the task needs enforced."""
-        needs = self.task("check").needs
+        """Return all conditions on agents: the constraints, and what the tasks need enforced."""
+        needs = self.needs
         return (*self.constraints, *((enforces(*needs),) if needs else ()))
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What an agent must be able to enforce for the task and all that run beside it."""
+        return frozenset[str]().union(*(task.needs for task in self.tasks("check")))
 
     def with_text(self, change: Callable[[str], str]) -> TaskSpec:
         """Return the task with `change` applied to its command and environment."""
@@ -138,6 +184,7 @@ class TaskSpec:
             command=tuple(map(change, self.command)),
             shell=change(self.shell),
             env={name: change(value) for name, value in self.env.items()},
+            beside={name: spec.with_text(change) for name, spec in self.beside.items()},
         )
 
 
@@ -182,14 +229,31 @@ def read_task(
         constraints=_constraints(section, defaults.constraints),
         retries=section.whole("retries", defaults.retries, most=MAX_RETRIES),
         backoff=_backoff(section, defaults.backoff),
+        beside=defaults.beside,
     )
+    if "beside" in section:
+        spec = replace(spec, beside=_beside(section.required("beside"), spec))
     if not (spec.command or spec.shell):
         if needs_command:
             raise section.error("a task needs a `command` list or a `shell` line")
-        section.checked(lambda: replace(spec, command=("check",)).task("check"))
+        section.checked(lambda: replace(spec, command=("check",)).tasks("check"))
     else:
-        section.checked(lambda: spec.task("check"))
+        section.checked(lambda: spec.tasks("check"))
     return spec
+
+
+def _beside(section: Section, main: TaskSpec) -> dict[str, TaskSpec]:
+    """Read the tasks beside another one, whose environment and user they have too."""
+    defaults, found = TaskSpec(env=main.env, user=main.user), {}
+    for each in section.sections():
+        if not _BESIDE_NAME.match(each.name):
+            raise each.error("a task beside another one has 1 to 32 letters, digits, '-' or '_'")
+        each.check_keys(_BESIDE_KEYS)
+        part = each.text("part", _PARTS[0], choices=_PARTS)
+        found[each.name] = replace(read_task(each, defaults, keys_checked=True), part=part)
+    if not found:
+        raise section.error("names no task")
+    return found
 
 
 def _command(section: Section, defaults: TaskSpec) -> tuple[tuple[str, ...], str]:

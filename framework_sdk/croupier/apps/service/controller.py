@@ -154,7 +154,7 @@ class Controller(Engine):
         try:
             launches = []
             for offer in offers:
-                tasks = [self._demands.task(*each) for each in placed.get(offer.id, ())]
+                tasks = [t for each in placed.get(offer.id, ()) for t in self._demands.tasks(*each)]
                 launches.append(self.launch(offer, tasks, _REFUSE_S))
             await asyncio.gather(*launches)
         finally:

@@ -35,9 +35,10 @@ def read_template(task: Section, ports: int) -> Template:
     """Read the `task` table; raises InvalidRequest if it has a mistake."""
     task.check_keys(_TASK_KEYS)
     spec = read_task(task, keys_checked=True)
-    if "ports" in spec.resources.scalars or spec.resources.ranges or spec.resources.sets:
+    total = spec.total
+    if "ports" in total.scalars or total.ranges or total.sets:
         raise task.error("only amounts are allowed; give `ports = 2` beside `name`", "resources")
-    return Template(spec, ports, spec.task("check").needs)
+    return Template(spec, ports, spec.needs)
 
 
 def _avoiding(spread: str, avoided: list[str]) -> tuple[Constraint, ...]:
@@ -62,8 +63,12 @@ class Demands:
             self._templates[number] = read_template(task, int(content["ports"]))
         return self._templates[number]
 
-    def task(self, instance: Instance, resources: Resources) -> Task:
-        """Return the task of an instance; raises InvalidRequest if no agent can ever run it."""
+    def tasks(self, instance: Instance, resources: Resources) -> list[Task]:
+        """Return the task of an instance with `resources`, and those beside it.
+
+        Raises:
+            InvalidRequest: if no agent can ever run it.
+        """
         spec, health = self.template(instance.version).spec, self._service.health_of(instance)
         service, version = self._service.name, str(instance.version)
         env = {
@@ -75,14 +80,22 @@ class Demands:
         argv = spec.command or ("/bin/sh", "-c", spec.shell)
         if health.check is Check.COMMAND:
             argv = guarded(argv, health, spec.grace_s)
-        given = replace(spec, command=argv, shell="", resources=resources, env={**env, **spec.env})
+        beside = {n: replace(s, env={**env, **s.env}) for n, s in spec.beside.items()}
+        given = replace(
+            spec,
+            command=argv,
+            shell="",
+            resources=resources,
+            env={**env, **spec.env},
+            beside=beside,
+        )
         labels = {"service": service, "version": version}
-        return given.task(instance.task_id, f"{service} {instance.slot}", labels)
+        return given.tasks(instance.task_id, f"{service} {instance.slot}", labels)
 
     def of(self, version: int, count: int, avoided: Iterable[str]) -> Demand:
         """Return the demand for `count` instances of a version, but on no `avoided` place."""
         template, spread = self.template(version), self._service.rules.spread
-        scalars = dict(template.spec.resources.scalars)
+        scalars = dict(template.spec.total.scalars)
         if template.ports:
             scalars[PORTS] = template.ports * 1000
         conditions = (*template.spec.conditions(), *_avoiding(spread, sorted(avoided)))

@@ -52,7 +52,9 @@ def state_text(framework: View) -> str:
 def suppresses(framework: View) -> bool:
     """Return whether the framework suppressed offers while it has declared demand."""
     counts = [each["count"] for each in framework["demands"]]
-    waiting = framework["queued"] - framework["lined_up"]
+    # A group is one unit of demand.
+    waiting = framework["queued"] - framework["lined_up"] - framework["queued_in_groups"]
+    waiting += framework["queued_groups"]
     return framework["suppressed"] and (None in counts or sum(counts) > waiting)
 
 
@@ -117,7 +119,13 @@ def framework_lines(
     yield f"  wants {wants_text(framework) or 'whatever is free, in whole offers'}{none}"
     if framework["queued"]:
         lined = f", {_lined_up(framework['lined_up'], hosts)}" if framework["lined_up"] else ""
-        yield f"  {many(framework['queued'], 'task')} queued{lined}"
+        grouped = f", {_grouped(framework)}" if framework["queued_groups"] else ""
+        yield f"  {many(framework['queued'], 'task')} queued{lined}{grouped}"
+
+
+def _grouped(framework: View) -> str:
+    groups = many(framework["queued_groups"], "group")
+    return f"{framework['queued_in_groups']} of them in {groups}, each placed whole on one agent"
 
 
 def _lined_up(number: int, hosts: Sequence[str]) -> str:

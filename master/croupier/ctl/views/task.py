@@ -40,6 +40,8 @@ def task_lines(task: View) -> Iterator[str]:
     else:
         pid = f", pid {task['pid']}" if task["pid"] else ""
         yield f"  agent: {named(task['hostname'], task['agent_id']) or 'none'}{pid}"
+    if task["group"]:
+        yield f"  group: {task['group']['group_id']}, its {task['group']['part']}"
     yield from _time_lines(task)
     yield f"  command: {task['shell'] or ' '.join(task['command'] or ()) or 'unknown'}"
     if task["secrets"]:
@@ -116,6 +118,7 @@ TASKS = Table(
         amount("RESOURCES", "resources", 8),
         age("AGE", "age_s", 2),
         *_IDS,
+        Column("GROUP", lambda view: view["group"]["group_id"] if view["group"] else "", rank=9),
     ),
     "no tasks are running or have ended recently",
 )

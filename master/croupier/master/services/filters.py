@@ -101,7 +101,8 @@ class TaskFilter:
                 return False
             if self._role and not _is_within(task.role, self._role):
                 return False
-            return self._is_of_age(task) and self._has_text(task.info.task_id, task.info.name)
+            texts = (task.info.task_id, task.info.name, task.info.group_id)
+            return self._is_of_age(task) and self._has_text(*texts)
 
         return passes
 

@@ -180,6 +180,7 @@ def view_framework(
     offers = [offer for offer in framework.offers.values() if is_whole or offer.role in roles]
     connected_at = None if framework.session is None else framework.connected_at
     states = Counter(task.state for task in tasks)
+    grouped = [task.info.group_id for task in tasks if task.is_queued and task.info.group_id]
     done = sum(number for state, number in states.items() if state.is_terminal)
     failed = sum(number for state, number in states.items() if state.is_failure)
     return pb.FrameworkView(
@@ -207,6 +208,8 @@ def view_framework(
         running=len(tasks) - done - states[TaskState.QUEUED],
         queued=states[TaskState.QUEUED],
         lined_up=sum(task.is_lined_up for task in tasks),
+        queued_in_groups=len(grouped),
+        queued_groups=len(set(grouped)),
         done=done + (framework.done if is_whole else 0),
         failed=failed + (framework.failed if is_whole else 0),
         offers=len(offers),

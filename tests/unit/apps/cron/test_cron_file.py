@@ -54,7 +54,7 @@ def test_a_full_file(tmp_path: Path) -> None:
     assert (backup.overlap, backup.queue, backup.spec.retries) == (Overlap.QUEUE, 3, 2)
     assert (backup.missed, report.missed) == (Missed.ONCE, Missed.ALL)
     assert (report.catch_up, report.history) == (4, 7)
-    task = file.task(ScheduledRun("backup", 1_800_000_000, attempt=2))
+    (task,) = file.tasks(ScheduledRun("backup", 1_800_000_000, attempt=2))
     assert task.task_id == "backup.20270115T080000Z.2"
     assert task.command.argv == ("./backup.sh", "--full")
     assert task.command.environment["CROUPIER_CRON_TIME"] == "20270115T080000Z"

@@ -54,7 +54,7 @@ class Template:
     features: frozenset[str] = frozenset()
 
 
-# New instances on an offer, with their resources.
+# New instances on an offer, with the resources of their own tasks.
 Placed = list[tuple[Instance, Resources]]
 
 
@@ -121,7 +121,7 @@ def place_counts(service: Service) -> dict[str, int]:
 
 def _fits(template: Template, room: Room) -> bool:
     has_ports = template.ports <= rng.count(room.left.ranges.get(PORTS, ()))
-    has_room = template.spec.resources <= room.left
+    has_room = template.spec.total <= room.left
     return has_room and has_ports and template.features <= room.features
 
 
@@ -133,7 +133,7 @@ def _launch(
     resources = template.spec.resources
     if taken:
         resources += Resources(ranges={PORTS: taken})
-    room.left -= resources
+    room.left -= template.spec.total - template.spec.resources + resources
     number, service.next_task = service.next_task, service.next_task + 1
     instance = Instance(
         f"{service.name}-{slot.index}-v{slot.version}-{service.token}{number}",

@@ -74,6 +74,7 @@ function detailsOf(task, live) {
       ["Agent", task.agent_id ? agentLink(task.agent_id, task.hostname) : "it waits for one"],
       ["Process", task.pid ? String(task.pid) : ""],
       ["Command", command ? h("code", null, command) : ""],
+      ["Group", task.group ? `${task.group.group_id}, its ${task.group.part}` : ""],
       ["Isolation", words.join(", ")],
       ["Secrets", (task.secrets ?? []).join(", ")],
       ["Labels", (task.labels ?? []).map((label) => `${label.key}=${label.value}`).join(", ")],
