@@ -162,11 +162,7 @@ def print_list(
     """Print the objects of a kind that pass `keep`, in `table` (default: the kind's) or as JSON.
 
     `framework` is the id or name of the framework whose tasks are listed; `fields` are the other
-    ones of the request.
-
-    Raises:
-        NotFound: if the master knows neither such a framework nor a task of it.
-        Conflict: if several frameworks have that name.
+    ones of the request. Raises NotFound or Conflict for the framework.
     """
     shown = table or TABLES[kind]
     if any(value for name, value in fields.items() if name != "with_commands"):

@@ -74,12 +74,8 @@ def print_preview(target: Target, preview: MakePreview, *, as_json: bool) -> Pre
 def confirm(named: str, preview: MakePreview, change: Change, *, yes: bool) -> str | None:
     """Return the name or id of the object to operate on; None after a dry run.
 
-    Without `yes`, print the consequences and ask.
-
-    Raises:
-        Conflict: if the answer is no.
-        InvalidRequest: if standard input is not a terminal.
-        CroupierError: if the object is not found, or no master can be reached.
+    Without `yes`, print the consequences and ask. Raises Conflict if the answer is no,
+    InvalidRequest without a terminal, and CroupierError if the consequences are unknown.
     """
     if change.dry_run:
         print_preview(change.master, preview, as_json=change.as_json)

@@ -56,14 +56,7 @@ T = TypeVar("T")
 
 
 def copy_file(target: Target, task: TaskName, path: str, local: str) -> str:
-    """Copy a file of a task's sandbox; return the path that it was written to.
-
-    `local` may be a directory.
-
-    Raises:
-        CroupierError: if no master can be reached, or the master refuses.
-        OSError: if the file cannot be written.
-    """
+    """Copy a sandbox's file to or into `local`; return the path. Raises CroupierError, OSError."""
     task = resolve(target, task)
     names = names_of(path)
     if not names:
@@ -95,11 +88,7 @@ def copy_directory(target: Target, task: TaskName, path: str, local: str) -> int
     """Copy a directory of a task's sandbox, or a file; tell what was copied; return the exit code.
 
     If `local` exists, the copy has the name of the directory below it, and existing files are
-    replaced. The content of the sandbox itself goes into `local`.
-
-    Raises:
-        CroupierError: if no master can be reached, or the master refuses.
-        OSError: if `local` cannot be written.
+    replaced. The content of the sandbox itself goes into `local`. Raises as `copy_file`.
     """
     task, names = resolve(target, task), names_of(path)
     try:
@@ -210,12 +199,7 @@ class DirectoryCopy:
         return text
 
     async def run(self, found: Json) -> None:
-        """Copy everything; `found` is the content of the directory itself.
-
-        Raises:
-            CroupierError: if no master can be reached, or nothing more may be read.
-            OSError: if nothing more can be written.
-        """
+        """Copy everything; `found` is the top directory. Raises CroupierError or OSError."""
         self._add((), found)
         while self._pending:
             entry = self._pending.pop()

@@ -49,12 +49,7 @@ class LeaderSearch:
         self._followers: dict[Address, Address | None] = {}
 
     async def run(self, addresses: Sequence[Address]) -> Address:
-        """Return the address of the leader: one of `addresses`, or one that they name.
-
-        Raises:
-            Unavailable: if no leader was found.
-            CroupierError: if none was found, and a master refuses the caller.
-        """
+        """Return the leader's address; raises Unavailable, or CroupierError if one refuses."""
         try:
             for address in addresses:
                 self._begin(address)

@@ -62,10 +62,7 @@ async def answers_of(
 ) -> AsyncGenerator[ResponseT, None]:
     """Yield the answers of a call to the master at `address`; at the end, cancel the call.
 
-    Raises:
-        NoSuchCall: if it is not a master, or is of an older release.
-        Unavailable: if it cannot be reached, or the connection breaks.
-        CroupierError: if it refuses, or ends the stream.
+    Raises as `call_master`.
     """
     try:
         async for answer in call:

@@ -95,23 +95,13 @@ class TaskUsers:
         return AGENT_USER if self._rule.default is None else self._rule.default.name
 
     def take(self, key: Key, run: str, name: str) -> UnixUser | None:
-        """Return the user of a new run until `release`; None for the agent's own account.
-
-        Raises:
-            InvalidRequest: if the task names an account that it may not run as.
-            Unavailable: if no uid is free.
-        """
+        """Return a new run's user until `release`; None: the agent's. Raises CroupierError."""
         if not name and self._claims is not None and run not in self._own:
             self._own[run] = (key, self._claims.take(run))
         return self.of(run, name)
 
     def of(self, run: str, name: str) -> UnixUser | None:
-        """Return the user of a live run; None for the agent's own account.
-
-        Raises:
-            InvalidRequest: if the task names an account that it may not run as.
-            Unavailable: if the run has a uid of its own that this agent does not know.
-        """
+        """Return a live run's user; None: the agent's. Raises CroupierError if it is unknown."""
         if name or self._claims is None:
             return self._rule.find(name)
         if run not in self._own:

@@ -61,12 +61,7 @@ class AuthorityDirectory:
         self.ca, self.key, self.old_key = path / "ca.crt", path / "ca.key", path / "ca-old.key"
 
     def init(self, cluster: str, days: int, now: datetime, *, force: bool) -> CertificateFiles:
-        """Make the authority of a cluster.
-
-        Raises:
-            InvalidRequest: if an argument is invalid, or the directory cannot be made.
-            Conflict: if there is one already, without `force`.
-        """
+        """Make a cluster's authority; raises InvalidRequest or, without `force`, Conflict."""
         authority = make_authority(check_trust_domain(cluster), days, now)
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -82,12 +77,7 @@ class AuthorityDirectory:
         return CertificateFiles(self.ca, self.key, authority.certificate)
 
     def issue(self, leaf: Leaf, days: int, now: datetime, *, force: bool) -> CertificateFiles:
-        """Sign a certificate, and write it and its key.
-
-        Raises:
-            InvalidRequest: if an argument is invalid, or there is no authority here.
-            Conflict: if the certificate exists, without `force`.
-        """
+        """Write a certificate and its key; raises InvalidRequest or, unless `force`, Conflict."""
         check_id(leaf.kind, leaf.name)
         authority = self.authority()
         stem = f"{leaf.kind}-{leaf.name}"
@@ -137,12 +127,7 @@ class AuthorityDirectory:
         return CertificateFiles(self.ca, self.key, new.certificate)
 
     def finish_rotation(self) -> CertificateFiles:
-        """Remove the old authorities.
-
-        Raises:
-            InvalidRequest: if there is no authority here.
-            Conflict: if there is no old one, or a certificate here was signed by it.
-        """
+        """Remove old authorities; raises InvalidRequest, or Conflict if none is or one is used."""
         current = self.authority().certificate
         if len(self.authorities()) == 1:
             raise Conflict(f"{self.ca} has one authority; there is nothing to finish")

@@ -58,12 +58,8 @@ def welcome(
 ) -> str:
     """Return the message for a cluster that is ready.
 
-    Args:
-        plan: of the cluster.
-        directory: of its files.
-        passes: whether the directory is removed at the end.
-        access: the users that can use the cluster; empty: all.
-        isolation: of tasks, in words.
+    `passes`: its `directory` is removed at the end. `access` names its users, or is empty for all;
+    `isolation` is that of tasks, in words.
     """
     count, each = len(plan.agents), Resources(plan.each[0].scalars)
     where = "" if plan.master_address.port == MASTER_PORT else f" --master {plan.master_address}"

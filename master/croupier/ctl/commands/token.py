@@ -169,13 +169,7 @@ def revoke(named: str, /, *, change: Change = CHANGE) -> None:
 
 
 def _create_token(token: pb.Token, groups: Sequence[str], expires: str, creation: Creation) -> None:
-    """Make a token, store its hash, and print it or write it to a file.
-
-    Raises:
-        InvalidRequest: if an argument is malformed.
-        Conflict: if the file exists.
-        CroupierError: if the master refuses.
-    """
+    """Make a token, store its hash, and print it or write it to a file; raises CroupierError."""
     lifetime_s = None if expires == NEVER else parse_duration(expires)
     made, output = make_token(), creation.output
     if output is not None:

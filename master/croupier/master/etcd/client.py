@@ -195,12 +195,7 @@ class EtcdClient:
                 call.cancel()
 
     async def check(self) -> None:
-        """Ask every member for its release, and warn of releases with known bugs.
-
-        Raises:
-            Unavailable: if no member answers.
-            InvalidRequest: if no member answers, and one has an invalid certificate.
-        """
+        """Ask all members for their releases; warn of bugs. Raises Unavailable, InvalidRequest."""
         answers = await asyncio.gather(*map(self._status, self._endpoints))
         faults = [answer for answer in answers if isinstance(answer, CroupierError)]
         for endpoint, answer in zip(self._endpoints, answers, strict=True):

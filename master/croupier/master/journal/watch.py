@@ -87,13 +87,8 @@ class Watch:
     async def batches(self) -> AsyncGenerator[pb.WatchEventsResponse, None]:
         """Yield what the reader asked for; with `follow`, until the term ends.
 
-        The first batch comes at once. An empty one is a sign of life, or a reset. The
-        position of a reader that does not take the next batch does not move.
-
-        Raises:
-            CroupierError: why the term has ended.
-            Unauthenticated: if the credential was revoked.
-            Unavailable: if the credential has expired.
+        The first batch comes at once. An empty one is a sign of life, or a reset. The position of
+        a reader that does not take the next batch does not move. Raises as `check_credential`.
         """
         is_first = True
         while True:

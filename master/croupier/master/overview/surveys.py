@@ -229,12 +229,7 @@ class Surveys:
         self._policies = 0
 
     async def overview(self, caller: Principal) -> pb.GetOverviewResponse:
-        """Return the totals that the caller may view.
-
-        Raises:
-            Unavailable: if too many callers with other permissions ask.
-            CroupierError: as `Leadership.read`.
-        """
+        """Return what totals the caller may view; raises Unavailable or as `Leadership.read`."""
         key, budget = self._key(caller)
         return await self._totals.get(key, lambda: self._make_totals(caller), budget)
 

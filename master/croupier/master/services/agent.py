@@ -92,12 +92,7 @@ class Registration:
         self._tasks += await tasks_from_wire(page.tasks, self._proofs)
 
     def complete(self, event: Register, pages: int) -> Register:
-        """Return REGISTER with the tasks of all pages.
-
-        Raises:
-            ProtocolViolation: if the number of pages is not `pages`.
-            InvalidRequest: if the tasks are too many.
-        """
+        """Return REGISTER with all tasks; raises ProtocolViolation or InvalidRequest if wrong."""
         if pages != self._pages:
             raise ProtocolViolation(f"{self._pages} pages came before REGISTER, not {pages}")
         check_count(len(self._tasks) + len(event.tasks), MAX_AGENT_TASKS, "tasks of one agent")

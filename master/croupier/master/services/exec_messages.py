@@ -123,12 +123,7 @@ async def for_caller(
     agent_id: AgentId,
     window: InputWindow,
 ) -> AsyncGenerator[operator_pb2.ExecTaskResponse, None]:
-    """Yield what an agent sends after the id; the last answer is the end of the command.
-
-    Raises:
-        CroupierError: if the agent does not run the command.
-        ProtocolViolation: if a message does not fit.
-    """
+    """Yield what an agent sends after the id, the command's end last; raises CroupierError."""
     message = operator_pb2.ExecTaskResponse
     has_started = False
     async for request in _parsed(requests):

@@ -175,12 +175,7 @@ class Gate(grpc.aio.ServerInterceptor):
 
 
 async def _one(read: Read, usage: Usage | None) -> bytes:
-    """Return the request of a unary call; at most 16 of one principal are read at once.
-
-    Raises:
-        InvalidRequest: if there is none.
-        TooSlow: if it does not arrive in time.
-    """
+    """Return a call's request, of 16 at once by a principal; raises InvalidRequest or TooSlow."""
     try:
         async with asyncio.timeout(REQUEST_S):
             if usage is None:

@@ -53,12 +53,7 @@ class ListedKind:
                 return
 
     async def find(self, asked: Asked, wanted: str, within: str = "", **fields: Any) -> Any:
-        """Return the object of the id `wanted` that the caller may view.
-
-        Raises:
-            NotFound: if there is none; `within` ends its text.
-            CroupierError: as `Calls.ask`.
-        """
+        """Return the object `wanted`, if viewable; raises NotFound with `within`, or as `ask`."""
         # A longer text than a list searches for is longer than any id.
         if len(wanted) <= MAX_TEXT:
             async for page in self.pages(asked, **(fields or {"text": wanted})):

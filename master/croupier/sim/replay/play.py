@@ -32,12 +32,7 @@ _MOST_BACKLOG = 20_000
 
 
 def play(history: History, change: Change, progress: Callable[[float], None]) -> Figures:
-    """Return the figures of the history's work with `change`.
-
-    Raises:
-        InvalidRequest: if the change contradicts the settings.
-        CroupierError: if there are too many tasks to simulate.
-    """
+    """Return the figures of the history's work with `change`; raises CroupierError."""
     return _Play(history, change).run(progress)
 
 
