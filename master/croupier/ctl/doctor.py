@@ -78,10 +78,7 @@ async def master_findings(
 
 
 async def _shake_hands(address: Address, security: ClientSecurity) -> bytes | None:
-    """Connect; return the certificate of the master (DER), None in plain text.
-
-    Raises OSError if it cannot be reached, or is not the master (`ssl.SSLError`).
-    """
+    """Connect; return the master's certificate (DER), or None in plain text. Raises OSError."""
     if security.ca is None:
         _, writer = await asyncio.open_connection(address.host, address.port)
         writer.close()

@@ -137,10 +137,7 @@ for _name, _entry in EXPERIMENTS.items():
 
 
 def run_experiment(name: str, options: Options, out: Path | None) -> int:
-    """Run an experiment, print its result, and write files to `out`; return the exit code.
-
-    Raises InvalidRequest if an option is unusable or `out` cannot be written.
-    """
+    """Run an experiment, print and save its result; return the exit code. Raises InvalidRequest."""
     from croupier.sim.report import print_result
 
     if not 0 < options.scale <= MAX_SCALE:

@@ -39,10 +39,7 @@ T = TypeVar("T")
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield lines with their numbers, from 1, without line ends and without empty lines.
-
-    Raises InvalidRequest if the file cannot be read as text.
-    """
+    """Yield lines that are not empty, with their numbers from 1; raises InvalidRequest."""
     try:
         with (
             gzip.open(path, "rt", encoding="utf-8")

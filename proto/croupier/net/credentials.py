@@ -89,10 +89,7 @@ class ClientSecurity:
         return grpc.ssl_channel_credentials(read_pem(self.ca), key, cert)
 
     def target_name(self) -> str:
-        """Return the DNS name that a master's certificate must have; empty for the host's own.
-
-        Raises InvalidRequest if `ca` cannot be read, or names several clusters.
-        """
+        """Return the name in masters' certificates, empty for the host's; raises InvalidRequest."""
         if self.name or self.ca is None:
             return self.name
         domains = self.trust_domains()

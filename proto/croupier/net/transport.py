@@ -188,10 +188,7 @@ def make_server(
 def bind(
     server: grpc.aio.Server, address: Address, credentials: grpc.ServerCredentials | None = None
 ) -> int:
-    """Listen on `address` and return the port; `credentials` None is plain text.
-
-    Raises Unavailable if the port is taken or the host is not this machine's.
-    """
+    """Listen on `address` and return the port; raises Unavailable. No `credentials`: plain text."""
     _check_free(address)
     try:
         if credentials is None:

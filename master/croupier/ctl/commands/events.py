@@ -67,10 +67,7 @@ def events(
 async def print_events(
     target: Target, request: pb.WatchEventsRequest, *, as_json: bool = False
 ) -> None:
-    """Print events; with `follow`, connect again whenever the master is lost.
-
-    Raises CroupierError if no master can be reached at first, or the master refuses.
-    """
+    """Print events; with `follow`, reconnect to lost masters. Raises CroupierError at first."""
     backoff = Backoff(RETRY_S, RETRY_CAP_S, random.Random())
     has_begun = is_connected = False
     while True:

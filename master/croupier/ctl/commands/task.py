@@ -247,10 +247,7 @@ def kill(
 
 
 def kill_request(task_id: str, grace_ms: int | None) -> pb.KillTaskRequest:
-    """Return the request to kill a task; `grace_ms` None is the task's own.
-
-    Raises InvalidRequest if the id is malformed.
-    """
+    """Return the request to kill a task, by `grace_ms` or its own grace; raises InvalidRequest."""
     check_id("task", task_id)
     policy = None if grace_ms is None else KillPolicy(grace_ms=grace_ms)
     return pb.KillTaskRequest(task_id=task_id, kill_policy=policy)

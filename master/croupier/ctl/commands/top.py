@@ -97,10 +97,7 @@ class Top:
                 self._screen.close()
 
     async def poll(self) -> None:
-        """Ask whichever master leads, again and again.
-
-        Raises CroupierError if there is none at first, or the master refuses.
-        """
+        """Ask whichever master leads, repeatedly; raises CroupierError at first, or if refused."""
         while True:
             try:
                 async with connected(self._target) as master:

@@ -13,10 +13,7 @@ from croupier.v1 import access_pb2 as pb
 
 
 async def admits(target: Target, join: BearerToken) -> bool:
-    """Store the token by which agents join; return False if the master does not answer yet.
-
-    Raises CroupierError if the master refuses.
-    """
+    """Store the token to join by; False without an answer. Raises CroupierError if refused."""
     token = pb.Token(
         token_id=join.token_id, kind=pb.TOKEN_KIND_JOIN, description="agents of croupier local"
     )

@@ -50,10 +50,7 @@ def forest_of(vector: Vector) -> Forest:
 
 
 def filling_of(vector: Vector) -> Filling:
-    """Return the vector's clients on its machines, with its `initial` tasks running.
-
-    Raises Unreadable if these do not fit, or a client could start tasks without end.
-    """
+    """Return clients on machines with `initial` tasks running; raises Unreadable without room."""
     if vector.placement not in (None, "first-fit"):
         raise Unreadable(f"placement {shortened(vector.placement)} is for mode fifo")
     forest = forest_of(vector)
@@ -78,11 +75,7 @@ def initial_machine(vector: Vector, machines: Machines, path: str) -> int:
 
 
 def rule_of(vector: Vector, policy: str, filling: Filling) -> tuple[str, Rule]:
-    """Return the rule of a policy, with its label: the engine's, or the definition of H-DRF.
-
-    Raises Unreadable if the policy is unknown or does not apply to such a tree, or the engine
-    cannot represent the vector's weights or amounts.
-    """
+    """Return the rule of a policy, with its label, the engine's or H-DRF's; raises Unreadable."""
     check_policy(vector, policy)
     if policy == "h-drf":
         return REFERENCE, HDRF(filling.machines.left)

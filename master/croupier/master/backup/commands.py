@@ -36,11 +36,7 @@ def back_up(flags: StoreFlags, output: Path) -> str:
 def restore(
     flags: StoreFlags, source: Path, *, accepts_old: bool, replaces: bool, dry_run: bool
 ) -> list[str]:
-    """Make the copy `source` the store, and return lines about what was done and what follows.
-
-    Raises CroupierError if the copy is damaged, too old or of another cluster, if a master is
-    running, or if the store cannot be written.
-    """
+    """Make the copy `source` the store; return lines on what was done. Raises CroupierError."""
     copy = read_copy(source.expanduser())
 
     def decide(witnesses: list[Witness]) -> Restored:

@@ -119,10 +119,7 @@ async def back_up_etcd(flags: StoreFlags) -> Snapshot:
 async def restore_etcd(
     flags: StoreFlags, decide: Callable[[list[Witness]], Restored], *, replaces: bool, dry_run: bool
 ) -> None:
-    """Write what `decide` returns, which is given what is known of the present store.
-
-    Raises CroupierError if a master leads, there is another store, or etcd does not answer.
-    """
+    """Write what `decide` makes of what is known of the present store; raises CroupierError."""
     async with _connected(flags) as (client, prefix):
         keys, election = op.Keys(prefix), EtcdElection(client, prefix, LEADER, LEASE_S)
         await _check_no_leader(client, keys)

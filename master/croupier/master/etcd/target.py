@@ -122,10 +122,7 @@ class EtcdFlags:
         return EtcdAccess(ca, cert, key, self.etcd_user, password)
 
     def check_protected(self, target: EtcdTarget, *, is_insecure: bool) -> None:
-        """Check that traffic to an etcd on another machine is encrypted, or may be `is_insecure`.
-
-        Raises InvalidRequest if it is not, or the files cannot be used.
-        """
+        """Raise InvalidRequest if traffic to other machines is not encrypted, nor `is_insecure`."""
         if self.read().is_encrypted or is_insecure:
             return
         for member in target.endpoints:

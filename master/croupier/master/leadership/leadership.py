@@ -117,10 +117,7 @@ class Leadership:
         return "a follower; " + ("another master leads" if self.leader else self._leader_text())
 
     async def ask(self, make_event: Callable[[int], Question[T]]) -> T:
-        """Ask the current term as by `Driver.ask`.
-
-        Raises CroupierError if that is the answer, there is no term, or it ends meanwhile.
-        """
+        """Ask the current term as by `Driver.ask`; raises CroupierError also without a term."""
         return await self.term().driver.ask(make_event)
 
     async def read(self, query: Query[T]) -> T:

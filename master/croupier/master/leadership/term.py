@@ -230,10 +230,7 @@ async def _given_up(
     before: MasterRecord | None,
     overtaken_by: StorePosition | None,
 ) -> StorePosition | None:
-    """Return the furthest position that the operator gives up; None if the store has all.
-
-    Raises InvalidRequest if the store is an old copy and the operator has not accepted it.
-    """
+    """Return the furthest position given up, or None; raises InvalidRequest if not accepted."""
     lineage = Lineage(before or MasterRecord("", 0), lambda: store.commits)
     claims = {"an agent": overtaken_by, "the file that names its cluster": store.marked}
     given_up: StorePosition | None = None

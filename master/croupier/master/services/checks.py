@@ -228,10 +228,7 @@ class Checks:
         return StreamGuard(self.limiter, usage, audit)
 
     async def authenticate(self, call: Call, host: str, presented: Callable[[], Presented]) -> None:
-        """Set the caller of the call, which comes from `host`.
-
-        Raises CroupierError if authentication is on, and the call has no valid credential.
-        """
+        """Set the call's caller, at `host`; raises CroupierError without a valid credential."""
         call.caller = Caller(host=host)
         if self.is_on:
             try:

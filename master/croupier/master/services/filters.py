@@ -52,10 +52,7 @@ def text_filter(text: str) -> Callable[..., bool]:
 
 
 def agent_filter(request: pb.ListAgentsRequest) -> Callable[[Agent], bool]:
-    """Return the test of agents by a request. O(its tasks) if drains are asked for.
-
-    Raises InvalidRequest if the request names an unknown state, or too long a text.
-    """
+    """Return the test of a request; raises InvalidRequest. O(its tasks) if drains are asked for."""
     words, has_text = {word.lower() for word in request.states}, text_filter(request.text)
     for word in sorted(words.difference(AGENT_WORDS)):
         raise InvalidRequest(unknown_word("state", word, AGENT_WORDS))

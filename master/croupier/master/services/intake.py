@@ -100,10 +100,7 @@ def fields_of(data: bytes, at: int, end: int) -> Iterator[Field]:
 
 
 def split(data: bytes, kind: Descriptor) -> list[Piece]:
-    """Return a message in pieces, which are its fields in order; merged they are the message.
-
-    Raises InvalidRequest if it has more than its list may have, or is malformed.
-    """
+    """Return a message in pieces, its fields in order; raises InvalidRequest if it has too many."""
     (carrier,) = (field for field in kind.fields if field.is_repeated)
     most = BOUNDS.get(carrier.full_name, MOST_ENTRIES)
     pieces, begun, before, entries = list[Piece](), 0, 0, 0

@@ -57,10 +57,7 @@ def check_size(request: web.Request) -> None:
 
 
 async def read_body(request: web.Request, kind: Any) -> dict[str, Any]:
-    """Return the body of a request, the object of the message `kind`; no body is an empty one.
-
-    Raises CroupierError if it is not one, too large, or does not arrive in time.
-    """
+    """Return a request's body as the message `kind`, or empty; raises CroupierError if wrong."""
     data = bytearray()
     try:
         async with asyncio.timeout(BODY_S):

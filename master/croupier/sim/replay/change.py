@@ -70,10 +70,7 @@ class Change:
     def over_time(
         self, roles: Mapping[Role, RoleSettings], later: Sequence[tuple[float, Role, RoleSettings]]
     ) -> list[tuple[float, RoleChange]]:
-        """Apply the change to the role updates `later`; `roles` are the settings before them.
-
-        Raises InvalidRequest if the settings contradict each other.
-        """
+        """Apply the change to `later` updates of `roles`; raises InvalidRequest if they conflict."""
         now = dict(roles)
         changes = []
         for at, role, recorded in later:

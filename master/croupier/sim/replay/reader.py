@@ -69,10 +69,7 @@ class Reader:
         return self.first.part == 1
 
     def lines(self, progress: Callable[[float], None]) -> Iterator[tuple[LogPlace, Line]]:
-        """Yield all lines in order; report the part of the bytes that is read to `progress`.
-
-        Raises BadLog if a line cannot be read, or events go back in time.
-        """
+        """Yield all lines in order, and the part read to `progress`; raises BadLog if malformed."""
         total = sum(path.stat().st_size for path in self.paths) or 1
         before, latest = 0, self.first.at
         for path in self.paths:

@@ -241,10 +241,7 @@ def place_for(own: OwnGroups, name: str) -> Place:
 
 
 def open_groups(place: Place, total: Bounds | None) -> Groups:
-    """Open the groups in a place, and make what holds them; None: only if it exists.
-
-    Raises Unavailable if no controller can be used, with the reasons.
-    """
+    """Open the groups in a place, and make it unless `total` is None; raises Unavailable."""
     opened: dict[str, GroupDirectory] = {}
     found: dict[str, GroupDirectory] = {}
     reasons: list[str] = []
