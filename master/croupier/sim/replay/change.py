@@ -70,7 +70,7 @@ class Change:
     def over_time(
         self, roles: Mapping[Role, RoleSettings], later: Sequence[tuple[float, Role, RoleSettings]]
     ) -> list[tuple[float, RoleChange]]:
-        """Apply the change to `later` updates of `roles`; raises InvalidRequest if they conflict."""
+        """Apply the change to `later` updates of `roles`; raises InvalidRequest for conflicts."""
         now = dict(roles)
         changes = []
         for at, role, recorded in later:
