@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from functools import partial
 from typing import Final
 
-from croupier.apps.batch.display import Display, Tails, progress_text, summary_lines
+from croupier.apps.batch.display import Display, progress_text, summary_lines
 from croupier.apps.batch.machine import BatchTask, BatchTasks, NodeState, Row
 from croupier.apps.batch.plan import JobPlan
 from croupier.apps.batch.runner import Runner
@@ -136,9 +136,8 @@ class BatchCommand:
 
     async def serve(self, runner: Runner) -> int:
         """Serve the framework until the run is over; return 0, or the exit code of a signal."""
-        tails = Tails(runner)
         with closing(EndSignals()) as signals, Display(runner.machine) as display:
-            runner.on_failed = partial(_on_failed, display, tails)
+            runner.on_failed = partial(_on_failed, display, runner)
             watch = WaitWatch(runner, self._target, display.note, PATIENCE_S)
             async with runner.serving(_show(display, runner), watch.run()):
                 interrupt = runner.own(signals.first())
@@ -150,7 +149,7 @@ class BatchCommand:
                     return SIGNAL_BASE + interrupt.result()
                 runner.over.result()
                 display.show(0)
-                await tails.finished(TAILS_S)
+                await runner.tails_read(TAILS_S)
                 self._state.keep(framework_id="", is_complete="1")
                 await runner.close(teardown=True)
                 return 0
@@ -197,11 +196,11 @@ async def _show(display: Display, runner: Runner) -> None:
 
 
 def _on_failed(
-    display: Display, tails: Tails, task: BatchTask, status: TaskStatus | None, reason: str
+    display: Display, runner: Runner, task: BatchTask, status: TaskStatus | None, reason: str
 ) -> None:
     if task.state is NodeState.FAILED:
         display.note(f"{task.name} failed: {reason}")
-        tails.read(task, status)
+        runner.read_tail(task, status)
     else:
         left = task.node.step.spec.retries - task.failures + 1
         times = "1 retry is" if left == 1 else f"{left} retries are"

@@ -1,26 +1,18 @@
-"""The display of `croupier batch`: progress, the last output of failed tasks, the summary.
-
-Rule: output of tasks is a help for the user. What cannot be read is left out, and changes no
-result.
-"""
+"""The display of `croupier batch`: its plan, its progress, and its summary."""
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Self
 
 from croupier.apps.batch.machine import FINAL, BatchTask, BatchTasks, NodeState
 from croupier.apps.batch.plan import JobPlan
-from croupier.apps.batch.runner import Runner
 from croupier.cli.terminal import print_lines
 from croupier.model.durations import duration_text
 from croupier.model.printable import printable
-from croupier.sdk import CroupierError, TaskStatus
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -29,10 +21,6 @@ if TYPE_CHECKING:
 PLAIN_S: Final = 5.0
 SHOWN: Final = 20
 _WIDTH: Final = 72
-# Tasks of one run whose output is read.
-MOST_TASKS: Final = 50
-LINES: Final = 10
-WIDTH: Final = 300
 
 
 class Display:
@@ -151,39 +139,3 @@ def _failure(task: BatchTask) -> Iterator[str]:
 
 def _tasks(count: int) -> str:
     return "1 task" if count == 1 else f"{count} tasks"
-
-
-class Tails:
-    """Reads the last output of the first tasks that fail."""
-
-    def __init__(self, runner: Runner) -> None:
-        self._runner = runner
-        self._reading: list[asyncio.Task[None]] = []
-
-    def read(self, task: BatchTask, status: TaskStatus | None) -> None:
-        """Begin to read the output of a failed task, unless too many were read."""
-        if status is None or not status.agent_id or len(self._reading) >= MOST_TASKS:
-            return
-        self._reading.append(self._runner.own(self._read(task, status.task_id)))
-
-    async def finished(self, timeout_s: float) -> None:
-        """Wait until all is read, at most `timeout_s`."""
-        if self._reading:
-            await asyncio.wait(self._reading, timeout=timeout_s)
-
-    async def _read(self, task: BatchTask, task_id: str) -> None:
-        with suppress(CroupierError):
-            stdout, stderr = [
-                await self._runner.read_output(task_id, stderr=is_stderr, tail=LINES)
-                for is_stderr in (False, True)
-            ]
-            text = last_lines(stdout, stderr)
-            if text:
-                self._runner.keep_output(task, text)
-
-
-def last_lines(stdout: bytes, stderr: bytes) -> str:
-    """Return the last lines of what a task wrote, of stderr if there are any; printable."""
-    data = stderr if stderr.strip() else stdout
-    lines = data.decode(errors="replace").rstrip().splitlines()[-LINES:]
-    return "\n".join(printable(line.replace("\t", "    "))[:WIDTH] for line in lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from croupier.apps.batch.machine import BatchTask, BatchTasks, NodeState
@@ -12,6 +13,7 @@ from croupier.apps.batch.state import BatchState
 from croupier.apps.controller.engine import Engine, Handover
 from croupier.apps.controller.outcomes import Outcome, own_end
 from croupier.cli.flags import Target
+from croupier.model.printable import printable
 from croupier.sdk import (
     Conflict,
     Constraint,
@@ -25,6 +27,10 @@ from croupier.sdk import (
 # Tasks that wait in the master; it is given more when half of them were placed.
 MAX_QUEUED: Final = 1_000
 _IN_A_CALL: Final = 500
+# Tasks of one run whose last output is read, so many lines of so many characters.
+MOST_TAILS: Final = 50
+LINES: Final = 10
+WIDTH: Final = 300
 # Between two attempts to end tasks that were handed over while this command stops.
 _AGAIN_S: Final = 0.3
 _LAUNCHED: Final = frozenset({TaskState.RUNNING, TaskState.KILLING})
@@ -55,6 +61,7 @@ class Runner(Engine):
         self.on_failed: Callable[[BatchTask, TaskStatus | None, str], None] = lambda *_: None
         self.running: set[int] = set()
         self.queued: set[int] = set()
+        self._reading: list[asyncio.Task[None]] = []
         self._conditions: dict[str, tuple[Constraint, ...]] = {}
         self._random = random.Random()
         self.ask_about(task.task_id for task in machine.active)
@@ -80,10 +87,28 @@ class Runner(Engine):
                 self.end_task(task_id)
             await asyncio.wait({self.over}, timeout=_AGAIN_S)
 
-    def keep_output(self, task: BatchTask, output: str) -> None:
-        """Store the last output of a failed task."""
-        task.output = output
-        self._state.save([task])
+    def read_tail(self, task: BatchTask, status: TaskStatus | None) -> None:
+        """Begin to read the last output of a failed task, unless that of many was read.
+
+        It is a help for the user: what cannot be read is left out, and changes no result.
+        """
+        if status is not None and status.agent_id and len(self._reading) < MOST_TAILS:
+            self._reading.append(self.own(self._read_tail(task, status.task_id)))
+
+    async def tails_read(self, timeout_s: float) -> None:
+        """Wait until all last output is read and stored, at most `timeout_s`."""
+        if self._reading:
+            await asyncio.wait(self._reading, timeout=timeout_s)
+
+    async def _read_tail(self, task: BatchTask, task_id: str) -> None:
+        with suppress(CroupierError):
+            stdout, stderr = [
+                await self.read_output(task_id, stderr=is_stderr, tail=LINES)
+                for is_stderr in (False, True)
+            ]
+            if text := last_lines(stdout, stderr):
+                task.output = text
+                self._state.save([task])
 
     def on_known(self, framework_id: str) -> None:
         """Store the id."""
@@ -179,6 +204,13 @@ class Runner(Engine):
     def _settle(self) -> None:
         if self.machine.is_over:
             self.finish()
+
+
+def last_lines(stdout: bytes, stderr: bytes) -> str:
+    """Return the last lines of what a task wrote, of stderr if there are any; printable."""
+    data = stderr if stderr.strip() else stdout
+    lines = data.decode(errors="replace").rstrip().splitlines()[-LINES:]
+    return "\n".join(printable(line.replace("\t", "    "))[:WIDTH] for line in lines)
 
 
 def reason_text(status: TaskStatus) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, Final
 
@@ -103,10 +104,7 @@ def opened(path: Path, *, may_create: bool) -> StateFile:
 
 
 def _keep_run(connection: sqlite3.Connection, run: ScheduledRun, kept: int) -> None:
-    row = (
-        run.job, run.scheduled, str(run.state), run.attempt, run.failures, run.not_before,
-        run.is_replaced, run.started, run.ended, run.exit_code, run.detail,
-    )  # fmt: skip
+    row = astuple(run)
     marks = ", ".join("?" * len(row))
     connection.execute(f"INSERT OR REPLACE INTO run ({_COLUMNS}) VALUES ({marks})", row)  # noqa: S608
     if run.state.has_ended:

@@ -152,28 +152,27 @@ SERVICES = Table(
 
 
 class Journal:
-    """Numbered lines; the latest 500 are kept."""
+    """Numbered lines; the latest 500 are kept.
+
+    Attributes:
+        last: the number of the latest line; 0 before the first.
+    """
 
     def __init__(self, service: str) -> None:
         self._service = service
-        self._lines: deque[tuple[int, str]] = deque(maxlen=KEPT)
-        self._next = 1
+        self._lines: deque[str] = deque(maxlen=KEPT)
+        self.last = 0
         self._stdout: LineWriter | None = None
 
     def write(self, line: str) -> None:
         """Print a line, and keep it. No state of stdout ends or delays a service."""
         self._print(f"{self._service}: {line}")
-        self._lines.append((self._next, line))
-        self._next += 1
-
-    @property
-    def last(self) -> int:
-        """The number of the latest line; 0 before the first."""
-        return self._next - 1
+        self._lines.append(line)
+        self.last += 1
 
     def since(self, number: int) -> list[str]:
         """Return the lines after line `number`."""
-        return [line for each, line in self._lines if each > number]
+        return list(self._lines)[-(self.last - number) :] if number < self.last else []
 
     def _print(self, line: str) -> None:
         try:

@@ -6,7 +6,6 @@ import pytest
 
 from croupier.apps.batch.display import (
     Display,
-    last_lines,
     plan_lines,
     progress_text,
     summary_lines,
@@ -14,7 +13,7 @@ from croupier.apps.batch.display import (
 from croupier.apps.batch.job import batch_of
 from croupier.apps.batch.machine import BatchTasks
 from croupier.apps.batch.plan import JobPlan
-from croupier.apps.batch.runner import reason_text
+from croupier.apps.batch.runner import last_lines, reason_text
 from croupier.apps.controller.outcomes import Outcome
 from croupier.apps.job_file.section import section_of_text
 from croupier.model.ids import AgentId, FrameworkId, TaskId

@@ -109,10 +109,7 @@ class Service:
     ) -> Service:
         """Return a service that was never run."""
         rollout = Rollout(version.number, RolloutState.ROLLING, now)
-        made = cls(name, token, rules, {version.number: version}, version.number, rollout, role)
-        made.next_version = version.number + 1
-        made.decided_at = now
-        return made
+        return cls(name, token, rules, {version.number: version}, version.number, rollout, role)
 
     def health_of(self, instance: Instance) -> Health:
         """Return the check of its version; none for an instance of another controller."""
