@@ -25,6 +25,8 @@ from croupier.cli.table import Table, number, print_table, text
 from croupier.model.durations import duration_text
 from croupier.model.errors import NotFound
 
+# Times of jobs whose time zone is not known are shown in UTC.
+_UTC: Final = Schedule("@daily")
 CountFlag = Annotated[
     int,
     Parameter(
@@ -170,9 +172,8 @@ def print_history(
         runs = stored.history(job, count)
     views = []
     for run in runs:
-        schedule = zones.get(run.job)
-        shown = _utc(run.scheduled) if schedule is None else schedule.shown(run.scheduled)
-        views.append(_view(run, shown))
+        schedule = zones.get(run.job, _UTC)
+        views.append(_view(run, schedule.shown(run.scheduled)))
     _print(HISTORY, views, as_json=as_json)
 
 
@@ -209,7 +210,3 @@ def _print(table: Table, views: list[dict[str, Any]], *, as_json: bool) -> None:
 
 def _iso(instant: int) -> str:
     return datetime.fromtimestamp(instant, UTC).isoformat()
-
-
-def _utc(instant: int) -> str:
-    return datetime.fromtimestamp(instant, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

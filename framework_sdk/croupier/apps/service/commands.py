@@ -258,10 +258,10 @@ def _detach(directory: StateDir, following: Following) -> int:
     """Start the same command in the background, and wait until it answers."""
     words = [word for word in sys.argv[1:] if word != "--detach"]
     try:
-        log = open(directory.log_file, "ab", opener=_private)  # noqa: SIM115
+        fd = os.open(directory.log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     except OSError as error:
         raise Unavailable(f"cannot write {directory.log_file}: {error.strerror}") from None
-    with log:
+    with os.fdopen(fd, "ab") as log:
         begin = log.tell()
         process = subprocess.Popen(
             [sys.executable, "-m", "croupier.ctl", *words],
@@ -360,7 +360,3 @@ def _base(state: Path | None) -> Path:
     if base.exists() and not base.is_dir():
         raise InvalidRequest(f"--state {base}: it is not a directory")
     return base
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

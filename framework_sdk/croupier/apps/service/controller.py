@@ -203,13 +203,11 @@ class Controller(Engine):
         if self._calling is None or self._calling.done():
             self._calling = self.own(self._call_master())
         self._ask_for_overdue(now)
-        if service.is_stopping and self._is_ended():
+        instances = service.instances.values()
+        # The teardown ends those that cannot be reached.
+        if service.is_stopping and all(each.unreachable_since is not None for each in instances):
             self.is_stopped = True
             self.finish()
-
-    def _is_ended(self) -> bool:
-        """Return whether no instance is left, or only those that the teardown will end."""
-        return all(each.unreachable_since is not None for each in self.service.instances.values())
 
     def _is_idle(self) -> bool:
         """Return whether the next turn has time: nothing changes, and no check is due soon."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 from croupier.apps.service.core.instance import Instance
 from croupier.apps.service.core.state import RolloutState, Service
 from croupier.cli.table import Column, Table, number, text
-from croupier.cli.terminal import View, print_lines
+from croupier.cli.terminal import print_lines
 from croupier.model.durations import duration_text
 from croupier.model.printable import printable
 from croupier.process.logging import lines_to
@@ -22,6 +22,7 @@ def service_view(service: Service, now: float, *, controller_pid: int) -> dict[s
     """Return the service as JSON values; `controller_pid` is 0 if no controller runs."""
     rollout = service.rollout
     wanted = service.wanted_slots()
+    instances = sorted(service.instances.values(), key=lambda each: (each.slot, each.launched_at))
     return {
         "name": service.name,
         "role": service.role,
@@ -40,7 +41,7 @@ def service_view(service: Service, now: float, *, controller_pid: int) -> dict[s
             "is_over": rollout.state.is_over,
             "updated": sum(service.is_up(s.index, now, service.target) for s in wanted),
         },
-        "instances": [_row(service, each, now) for each in _ordered(service)],
+        "instances": [_row(service, each, now) for each in instances],
         "waiting": [
             {
                 "instance": slot.index,
@@ -86,10 +87,6 @@ def summary_lines(view: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _ordered(service: Service) -> list[Instance]:
-    return sorted(service.instances.values(), key=lambda each: (each.slot, each.launched_at))
-
-
 def _row(service: Service, instance: Instance, now: float) -> dict[str, Any]:
     return {
         "instance": instance.slot,
@@ -119,10 +116,6 @@ def _instance_state(service: Service, instance: Instance, now: float) -> str:
     return "unhealthy" if instance.was_healthy else "starting"
 
 
-def _age(row: View) -> str:
-    return "" if row["running_s"] is None else duration_text(row["running_s"])
-
-
 INSTANCES = Table(
     (
         number("INSTANCE", "instance"),
@@ -133,7 +126,11 @@ INSTANCES = Table(
             lambda row: ",".join(f"{row['host']}:{port}" for port in row["ports"]) or row["host"],
         ),
         text("PLACE", "place", rank=2),
-        Column("AGE", _age, rank=1),
+        Column(
+            "AGE",
+            lambda row: "" if row["running_s"] is None else duration_text(row["running_s"]),
+            rank=1,
+        ),
         text("CHECK", "check", rank=3),
         text("TASK", "task_id", is_id=True),
     ),
