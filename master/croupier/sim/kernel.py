@@ -154,10 +154,7 @@ class Kernel:
         progress: Callable[[float], None] | None = None,
         is_over: Callable[[], bool] | None = None,
     ) -> None:
-        """Run to the time `until`, or until it `is_over`; report the time to `progress`.
-
-        Raises RuntimeError if the peers never come to rest.
-        """
+        """Run to `until`, or until `is_over`; raises RuntimeError if peers never come to rest."""
         instants = 0
         self._rest()
         while (at := self._next()) is not None and at <= until:

@@ -24,10 +24,7 @@ class Schemas:
         self._messages: dict[str, Descriptor] = {}
 
     def of(self, hint: Any) -> Any:
-        """Return a schema; a message or its descriptor becomes a reference into `components`.
-
-        Raises TypeError if two objects have one name.
-        """
+        """Return a schema; messages become references into `components`. Raises TypeError."""
         if isinstance(hint, type):
             return self.of(hint.DESCRIPTOR)  # type: ignore[attr-defined]
         if isinstance(hint, Descriptor):

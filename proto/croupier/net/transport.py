@@ -166,10 +166,7 @@ def _secure_channel(
 def make_server(
     most_connections: int | None = None, interceptors: Sequence[grpc.aio.ServerInterceptor] = ()
 ) -> grpc.aio.Server:
-    """Return a server to register services on; the caller stops it.
-
-    It closes connections beyond `most_connections`; None is the process's share of descriptors.
-    """
+    """Return a server, which the caller stops; `most_connections` None is the process's share."""
     most = connection_share() if most_connections is None else most_connections
     return grpc.aio.server(
         interceptors=interceptors,

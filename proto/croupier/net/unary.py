@@ -60,10 +60,7 @@ async def call_master(
 async def answers_of(
     call: Answering[ResponseT], address: Address, security: ClientSecurity | None = None
 ) -> AsyncGenerator[ResponseT, None]:
-    """Yield the answers of a call to the master at `address`; at the end, cancel the call.
-
-    Raises as `call_master`.
-    """
+    """Yield a call's answers, and cancel it at the end. Raises as `call_master`."""
     try:
         async for answer in call:
             yield answer

@@ -74,10 +74,7 @@ class Container(Isolator):
         self._directory.mkdir(mode=0o700, exist_ok=True)
 
     def prepare(self, launch: Launch) -> Launch:
-        """Write the configuration of the container; return the launch of its runtime.
-
-        Raises InvalidRequest if the image is not allowed, or is no longer on this machine.
-        """
+        """Configure the container; return its launch. Raises InvalidRequest without the image."""
         if not launch.info.isolation.image:
             return launch
         directory = self._directory / launch.run

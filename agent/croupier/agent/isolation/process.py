@@ -63,10 +63,7 @@ def landlock_version() -> int:
 
 
 def domain_option(version: int, ports: Iterable[tuple[int, int]] | None = None) -> str:
-    """Return the shim's option for a domain of a task's own; empty if the kernel has none.
-
-    With `ports`, only these ranges of TCP ports can be bound.
-    """
+    """Return the option for a task's own domain, empty without; `ports` are all it can bind."""
     scopes = _SCOPES if version >= _SCOPES_SINCE else 0
     files = _FILES if _FILES_SINCE <= version < _SCOPES_SINCE else 0
     if not (scopes or files):

@@ -50,10 +50,7 @@ class AccountRule:
     uids: UidRange | None = None
 
     def find(self, name: str) -> UnixUser | None:
-        """Return the account that a task names, else the default; None for the agent's own.
-
-        Raises InvalidRequest if there is no such account, or tasks may not run as it.
-        """
+        """Return the task's account or the default; None: the agent's. Raises InvalidRequest."""
         if not name:
             return self.default
         user = find_user(name)

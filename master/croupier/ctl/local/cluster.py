@@ -187,10 +187,7 @@ class Cluster:
         return True
 
     async def _are_registered(self) -> bool:
-        """Return whether all agents are registered; note how they isolate tasks.
-
-        Another agent is started for each one that has registered.
-        """
+        """Return whether all agents are registered; note their isolation, and start others."""
         from croupier.ctl.local.questions import connected_agents
 
         found = await connected_agents(self._target)

@@ -87,10 +87,7 @@ def _one_more(
 
 
 def _ways(free: Sequence[Fraction], users: Sequence[User]) -> dict[tuple[int, ...], int]:
-    """Return the ways to use a machine: tasks of all users but the last, and most of the last.
-
-    Ways that another way dominates are left out.
-    """
+    """Return the undominated ways to use a machine: tasks of all users but the last, and of it."""
     ways: dict[tuple[int, ...], int] = {}
 
     def extend(counts: tuple[int, ...], rest: Sequence[Fraction]) -> None:

@@ -206,10 +206,7 @@ class RateLimiter:
 
     @contextmanager
     def holding(self, usage: Usage | None, size: int) -> Iterator[None]:
-        """Count a message of a stream, and hold it for the block; None is not limited.
-
-        Raises RateExceeded if the principal holds too much.
-        """
+        """Count and hold a message for the block; None is not limited. Raises RateExceeded."""
         if usage is None:
             yield
             return

@@ -229,10 +229,7 @@ STATE: Final[tuple[Family[State], ...]] = (
 def collectors(
     leadership: Leadership, started_s: float, most_roles: int, most_frameworks: int
 ) -> Iterator[Collector]:
-    """Return collectors of all tables; `started_s` is seconds since the Unix epoch.
-
-    At most so many roles and frameworks have series of their own.
-    """
+    """Return collectors of all tables, with so many series; `started_s` is seconds since 1970."""
 
     def chosen(choose: Callable[[State, TopNames, float], T], most: int) -> Callable[[], T | None]:
         names = TopNames(most)

@@ -61,10 +61,7 @@ class Registration:
         end: Callable[[CroupierError], None],
         proofs: LaunchProofs | None = None,
     ) -> None:
-        """Count pages toward `budget`; `end` ends the session if REGISTER does not come in time.
-
-        `proofs` judges the tasks.
-        """
+        """Count pages toward `budget`; `proofs` judges tasks, `end` ends sessions that are late."""
         self._budget, self._end, self._proofs = budget, end, proofs
         self._tasks: list[AgentTask] = []
         self._pages = self._bytes = 0

@@ -57,10 +57,7 @@ class ExecBridge:
         pace: Pace,
         check: Callable[[], None],
     ) -> None:
-        """Join the stream of a caller, after the start, and that of an agent.
-
-        `check` raises an error as soon as the command must end.
-        """
+        """Join a caller's stream, after its start, and an agent's; `check` raises to end them."""
         self._agent_id, self._requests, self._write, self._agent = agent_id, requests, write, agent
         self._pace, self._check = pace, check
         self._window = InputWindow()

@@ -198,10 +198,7 @@ class Intake:
         self._limiter = limiter
 
     async def request(self, usage: Usage | None, data: bytes) -> Any:
-        """Return the request of a unary call; `usage` None is not limited.
-
-        Raises InvalidRequest if it is malformed, or has too many entries.
-        """
+        """Return a unary call's request; `usage` None is not limited. Raises InvalidRequest."""
         if usage is not None:
             self._limiter.answered(usage, len(data))
         async with nullcontext() if usage is None else usage.lane:

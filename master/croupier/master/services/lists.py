@@ -148,10 +148,7 @@ def all_roles(
 def all_tasks(
     request: pb.ListTasksRequest, wall: WallTime, caller: Principal = ANONYMOUS
 ) -> Listed[pb.TaskView]:
-    """List the tasks that pass and that the caller may view; also recently ended ones.
-
-    Those with an agent come first, then those in a queue, then those that have ended.
-    """
+    """List the visible tasks that pass: those with an agent, then queued, then recently ended."""
     chosen = TaskFilter(request, wall)
     passes: TaskTest | None = None
 

@@ -136,10 +136,7 @@ def view_offer(state: State, offer: Offer, now: float) -> pb.OfferView:
 def view_task(
     task: TaskSnapshot, wall: WallTime | None = None, *, with_command: bool = True
 ) -> pb.TaskView:
-    """Return the view of a task, with its times if `wall` can convert them.
-
-    `with_command` False leaves out its command and labels.
-    """
+    """Return a task's view, with times if `wall` can; command and labels only `with_command`."""
     wire = pb.TaskView(
         framework_id=task.framework_id,
         agent_id=task.status.agent_id,

@@ -78,10 +78,7 @@ def is_answered(error: CroupierError) -> bool:
 
 
 def error_answer(error: CroupierError, leader_http: str = "") -> web.Response:
-    """Return the answer to a request that fails with `error`, for which `is_answered` is true.
-
-    `leader_http` is the leader's URL.
-    """
+    """Return the answer for `error`, if `is_answered`; `leader_http` is the leader's URL."""
     status, code = next((status, code) for kind, status, code in _KINDS if isinstance(error, kind))
     more: dict[str, str | None] = {}
     if isinstance(error, NotLeader):

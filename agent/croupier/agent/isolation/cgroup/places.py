@@ -78,10 +78,7 @@ class _Mount:
 
 
 def find_groups(mountinfo: str, groups: str, parent: str = "") -> OwnGroups:
-    """Return the groups of a process, by its /proc/PID/mountinfo and /proc/PID/cgroup.
-
-    `parent` is the path of a further group of version 2 to find.
-    """
+    """Return a process's groups by /proc/PID/mountinfo and cgroup, and `parent` of version 2."""
     mounts = list(_mounts(mountinfo))
     v1: dict[str, OwnGroup] = {}
     v2: OwnGroup | None = None

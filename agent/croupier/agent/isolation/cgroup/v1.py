@@ -108,10 +108,7 @@ class V1Groups:
     """The groups of all runs of an agent in version 1."""
 
     def __init__(self, directories: Mapping[str, GroupDirectory], total: Bounds | None) -> None:
-        """Use directories by controller; controllers that are mounted together share one.
-
-        `total` bounds all of them together; None leaves that as it is.
-        """
+        """Use directories by controller, maybe shared; `total` bounds all together, unless None."""
         self._memory, self._cpu = directories.get("memory"), directories.get("cpu")
         self._pids, self._accounting = directories.get("pids"), directories.get("cpuacct")
         self._all = tuple(dict.fromkeys(directories.values()))
