@@ -71,11 +71,7 @@ class _Job(Generic[T]):
 
 
 class WriterThread:
-    """Does blocking work in order, in a thread of its own.
-
-    Attributes:
-        usual_s: how long short work takes lately; it rises at once and falls slowly.
-    """
+    """Does blocking work in order, in a thread; `usual_s` is how long short work takes lately."""
 
     def __init__(self, name: str) -> None:
         """Start no thread before the first work."""

@@ -39,12 +39,7 @@ _MESSAGE: Final = re.compile(r'msg="((?:[^"\\]|\\.)*)"')
 
 @dataclass(frozen=True, slots=True)
 class ImageName:
-    """The name of an image, as its task gives it.
-
-    Attributes:
-        path: of a layout or a root directory; None in a registry.
-        tag: of an image in a layout.
-    """
+    """The name of an image, as its task gives it; no `path` in a registry, a `tag` in a layout."""
 
     text: str
     path: Path | None = None

@@ -103,12 +103,7 @@ def line_fields(
 
 
 class Audit:
-    """Writes the audit lines of calls, to a file of their own or to the master's log.
-
-    Attributes:
-        is_on: whether calls are audited.
-        suppressed: lines of refused calls without a credential that were left out.
-    """
+    """Writes the audit lines of calls, to a file or the log; counts the `suppressed` ones."""
 
     def __init__(self, clock: Clock, file: AuditFile | None = None, *, is_on: bool) -> None:
         """Write to `file`; None: to the log of the master, as events."""

@@ -23,11 +23,7 @@ _OURS = frozenset({"leader", "head", "schema", "records", "staged"})
 
 @dataclass(frozen=True, slots=True)
 class EtcdTarget:
-    """The members of an etcd, and the prefix of a cluster's keys.
-
-    Attributes:
-        prefix: without a slash at either end. Clusters of different prefixes are separate.
-    """
+    """The members of an etcd, and the `prefix` of a cluster's keys, without outer slashes."""
 
     endpoints: tuple[Address, ...]
     prefix: str

@@ -66,11 +66,7 @@ def next_record(
 
 
 class Lineage:
-    """The history of the store that the present term continues.
-
-    Attributes:
-        overtaken_by: the furthest proven position outside this history; None if there is none.
-    """
+    """The history of the store; `overtaken_by` is the furthest proven position outside, or None."""
 
     def __init__(self, record: MasterRecord, commits: Callable[[], int]) -> None:
         """Start with the record of the present term; `commits` returns the number of commits."""

@@ -56,12 +56,7 @@ RequestT = TypeVar("RequestT")
 
 
 class Execs:
-    """The commands that this master passes on.
-
-    Attributes:
-        running: commands whose agent has called back.
-        outcomes: how commands ended, also those that did not start.
-    """
+    """The commands that this master passes on; counts those `running`, and the `outcomes`."""
 
     def __init__(self, leadership: Leadership, clock: Clock, audit: Audit) -> None:
         """Serve as the master that leads; `audit` takes a line at each start and each end."""

@@ -29,11 +29,7 @@ _Change = tuple[float, int, int, Mapping[str, int], TaskRun | None]
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The result of a replay; figures are None if they were not requested.
-
-    Attributes:
-        digest: of all decisions; None if the log has no beginning and was not verified.
-    """
+    """The result of a replay; figures are None unless requested, `digest` unless verified."""
 
     reader: Reader
     history: History

@@ -62,11 +62,7 @@ Groups = v1.V1Groups | v2.V2Groups
 
 
 class CgroupIsolator(Isolator):
-    """The isolator by control groups.
-
-    Attributes:
-        shims: the file by which shims enter a group of their own; None: they stay with the agent.
-    """
+    """Isolates by control groups; shims enter a group of their own by the file `shims`, if any."""
 
     name = "cgroup"
 
