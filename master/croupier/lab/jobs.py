@@ -24,10 +24,10 @@ from random import Random
 
 from croupier.lab.cluster import SimulatedCluster
 from croupier.lab.traces import SwimJob
+from croupier.model.limits import MIB
 from croupier.sim.machine import Size
 from croupier.sim.work import Shape, Work
 
-MIB = 1 << 20
 MAP_BYTES = 256 * MIB
 REDUCE_BYTES = 1024 * MIB
 START_S = 4.0

@@ -13,7 +13,7 @@ from croupier.master.core.effects import SessionId
 from croupier.master.core.events import AgentReported
 from croupier.master.core.records import TaskRecord
 from croupier.master.eventlog.codec import CODEC
-from croupier.master.services.task_use import use_to_wire
+from croupier.master.services.task_files import use_to_wire
 from croupier.master.services.views import view_task
 from croupier.master.store.rows import decode, encode
 from croupier.model.errors import Unavailable

@@ -13,11 +13,11 @@ from croupier.agent.isolation.isolator import AUTO, parse_levels
 from croupier.agent.unix_user import ANY, DEFAULT_UIDS, UidRange
 from croupier.model.errors import InvalidRequest
 from croupier.model.isolation import Limits, format_limits, parse_limits
+from croupier.model.limits import MIB
 from croupier.model.resources import Resources
 from croupier.model.scalar import format_scalar
 from croupier.process.cli import read_by
 
-_MIB = 1 << 20
 OWN: Final = "own"
 
 
@@ -41,7 +41,7 @@ def parse_size(text: str) -> int:
         given = Resources.parse(f"disk:{text}")
     except InvalidRequest as error:
         raise InvalidRequest(f"{text!r} is not an amount such as 10GB") from error
-    size = given["disk"] * _MIB // 1000
+    size = given["disk"] * MIB // 1000
     if not size or set(given.scalars) != {"disk"} or given.ranges or given.sets:
         raise InvalidRequest(f"{text!r} is not an amount such as 10GB")
     return size
@@ -49,7 +49,7 @@ def parse_size(text: str) -> int:
 
 def format_size(size: int) -> str:
     """Return the text that `parse_size` reads."""
-    return format_scalar("disk", size * 1000 // _MIB)
+    return format_scalar("disk", size * 1000 // MIB)
 
 
 @Parameter(name="*")

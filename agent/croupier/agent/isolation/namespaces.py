@@ -39,14 +39,14 @@ from croupier.agent.isolation.isolator import Isolator, Launch, Setting, limits_
 from croupier.agent.isolation.process import ROOT_KEPT
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.isolation import Feature, Features, Limits
+from croupier.model.limits import MIB
 
 # Options of the shim that count outside: of the processes of bubblewrap too.
 _OUTSIDE: Final = ("group=", "kill=", "seccomp=", "run=")
 _BOUNDING: Final = "bounding="
 _TRIAL: Final = "box-"
-_MIB: Final = 1 << 20
-_TMP_BYTES: Final = 256 * _MIB
-_LEAST_TMP_BYTES: Final = _MIB
+_TMP_BYTES: Final = 256 * MIB
+_LEAST_TMP_BYTES: Final = MIB
 LEAST_PIDS: Final = 3
 
 
@@ -83,7 +83,7 @@ class Namespaces(Isolator):
         mem = limits.mem
         view = self._view.words(
             [launch.sandbox, *filter(None, [launch.shared])],
-            max(mem * _MIB // 2000, _LEAST_TMP_BYTES) if mem else _TMP_BYTES,
+            max(mem * MIB // 2000, _LEAST_TMP_BYTES) if mem else _TMP_BYTES,
             is_own_account=launch.user is None or launch.user.uid == os.geteuid(),
             further=(launch.secrets,) if launch.secrets else (),
         )

@@ -35,6 +35,7 @@ from croupier.agent.isolation.isolator import Isolator, Launch, Setting, limits_
 from croupier.agent.isolation.seccomp import filter_bytes, is_supported
 from croupier.model.errors import InvalidRequest
 from croupier.model.isolation import Feature, Limits
+from croupier.model.limits import MIB
 
 _CREATE_RULESET: Final = 444
 _VERSION: Final = 1
@@ -49,8 +50,6 @@ _KEPT: Final = (_CHOWN, _DAC_OVERRIDE, _FOWNER, _FSETID, _KILL, _SETGID, _SETUID
 ROOT_KEPT: Final = sum(1 << number for number in _KEPT)
 _STATUS: Final = Path("/proc/self/status")
 UMASK: Final = 0o027
-# Thousandths of a MiB, in bytes.
-_MIB: Final = 1 << 20
 _MOST_PORT: Final = 65535
 _PREFIX: Final = "seccomp-"
 _ACTIONS: Final = Path("/proc/sys/kernel/seccomp/actions_avail")
@@ -154,7 +153,7 @@ class ProcessIsolator(Isolator):
         if limits.files:
             yield _limit(resource.RLIMIT_NOFILE, limits.files)
         if limits.disk:
-            yield _limit(resource.RLIMIT_FSIZE, limits.disk * _MIB // 1000)
+            yield _limit(resource.RLIMIT_FSIZE, limits.disk * MIB // 1000)
         if limits.pids and launch.user is not None and launch.user.is_own:
             yield _limit(resource.RLIMIT_NPROC, limits.pids)
 

@@ -9,6 +9,7 @@ from croupier.cli.terminal import View
 from croupier.model.access import AGENT_USER, OWN_USER
 from croupier.model.durations import duration_text
 from croupier.model.isolation import Feature
+from croupier.model.limits import MIB
 from croupier.model.scalar import format_scalar
 
 # A level is shown if the agent has this feature of it.
@@ -18,7 +19,6 @@ _LEVELS: Final = {
     "namespaces": Feature.NAMESPACES,
     "container": Feature.IMAGES,
 }
-_MIB: Final = 2**20
 
 
 def levels_text(features: Collection[str]) -> str:
@@ -63,9 +63,9 @@ def use_lines(resources: View, limits: View, usage: View | None) -> Iterator[str
 def _size(number: int | None) -> str:
     if number is None:
         return ""
-    if number < _MIB:
+    if number < MIB:
         return f"{number / 1024:.0f}KB"
-    return f"{number / _MIB:.1f}MB" if number < 1024 * _MIB else f"{number / _MIB / 1024:.2f}GB"
+    return f"{number / MIB:.1f}MB" if number < 1024 * MIB else f"{number / MIB / 1024:.2f}GB"
 
 
 def _scalar(name: str, limits: View, has: Mapping[str, int]) -> str:

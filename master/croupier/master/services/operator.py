@@ -28,9 +28,8 @@ from croupier.master.services.explanations import view_reasons
 from croupier.master.services.output_links import links_to, readable_tasks
 from croupier.master.services.paging import Pages
 from croupier.master.services.stream import Context
-from croupier.master.services.task_files import TaskFiles, listing_to_wire
+from croupier.master.services.task_files import TaskFiles, listing_to_wire, use_to_wire
 from croupier.master.services.task_places import NamedTask
-from croupier.master.services.task_use import use_to_wire
 from croupier.master.services.views import WallTime
 from croupier.master.services.visibility import Visibility
 from croupier.master.wire.from_operator import changes_from_wire, drain_from_wire
