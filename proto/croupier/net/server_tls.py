@@ -41,14 +41,7 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class ServerTls:
-    """The contents of a server's files at one time.
-
-    Attributes:
-        certificate: its own.
-        authorities: of its clients.
-        http: the context of HTTP connections.
-        grpc: the configuration of gRPC connections.
-    """
+    """The contents of a server's files at one time; `authorities` are those of its clients."""
 
     files: TlsFiles
     certificate: Certificate

@@ -226,14 +226,10 @@ def build_program(directory: Path) -> Path:
 
 
 def find_runtime(directory: Path, given: str = "") -> Runtime:
-    """Return the runtime `given`, or the first that starts a container. Blocks, 50 s at most.
+    """Return the runtime `given`, or the first of `NAMES` that starts a container, in 50 s.
 
-    Args:
-        directory: for the compiled program and for trials, below the work dir.
-        given: a path or a name; empty: look for `NAMES`.
-
-    Raises:
-        Unavailable: if there is none, with the reason of each.
+    `directory`, below the work dir, is for the compiled program and for trials. Raises Unavailable,
+    with the reason of each, if there is none.
     """
     names = (given,) if given else NAMES
     found = {name: path for name in names if (path := find_tool(name))}

@@ -155,12 +155,8 @@ def is_supported() -> bool:
 def filter_bytes(machine: str = "", *, has_ports: bool = False) -> bytes:
     """Return the filter for the kernel, such as for the shim or `bwrap --seccomp`.
 
-    Args:
-        machine: the kind of machine, by default this one.
-        has_ports: whether sockets are refused on which Landlock does not restrict ports.
-
-    Raises:
-        KeyError: if there is none for the machine.
+    `machine` is by default this one's kind; raises KeyError if there is no filter for it.
+    `has_ports`: refuse sockets on which Landlock does not restrict ports.
     """
     kind = MACHINES[machine or platform.machine()]
     rules = [

@@ -71,9 +71,6 @@ class Term:
     Attributes:
         epoch: the number of the term, higher than that of any term before.
         driver: owns the state.
-        sessions: the streams of this term.
-        lineage: the history of the store.
-        recorder: keeps the event log, if there is one.
         journal: what happened in this term, for people.
         readers: those that watch the journal.
         history: samples of the last hour.

@@ -83,13 +83,7 @@ class HttpConnections:
         limits: HttpLimits,
         tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
-        """Accept connections for protocols of `make`.
-
-        Args:
-            make: returns aiohttp's protocol for a connection.
-            limits: of the connections.
-            tls: returns the present TLS settings; None for plain text.
-        """
+        """Accept connections for aiohttp's protocols of `make`; `tls` None is plain text."""
         self._make, self._limits, self._tls = make, limits, tls
         self._most = http_share() if limits.most is None else limits.most
         self._per_host = max(1, int(self._most * limits.per_host))

@@ -60,16 +60,10 @@ class HttpServer:
     ) -> None:
         """Make a server that does not listen yet.
 
-        Args:
-            registry: of the metrics that `/metrics` shows.
-            clock: monotonic.
-            ready: returns what the daemon still waits for, or None when it is ready.
-            routes: the daemon's own.
-            names: further names of this machine that requests may use.
-            limits: of connections; None for the defaults.
-            tls: returns the present certificate; None for plain text.
-            guards: of each requirement; routes whose requirement has none deny all requests.
-            outer: see every request before its guard, and every answer, also refusals.
+        `ready` returns what the daemon still waits for, or None when it is ready. `names` are
+        further ones of this machine that requests may use. `tls` returns the present certificate;
+        None is plain text. Routes whose requirement has no guard deny all requests. `outer` see
+        every request before its guard, and every answer, also refusals.
         """
         self._hosts, self._limits = HttpHosts(names), limits or HttpLimits()
         self._tls = None if tls is None else lambda: tls().http
