@@ -19,7 +19,7 @@ from croupier.futures.board import Progress
 from croupier.futures.call import Call
 from croupier.futures.exchange import Exchange
 from croupier.futures.fleet import Fleet
-from croupier.futures.gate import ExecutorIdentity, Gate
+from croupier.futures.gate import Gate
 from croupier.futures.outcome import ClusterBroken
 from croupier.futures.remote import protocol
 from croupier.futures.shape import Shape
@@ -139,8 +139,7 @@ class Engine:
 
     async def _main(self, first: Shape) -> None:
         reach = self.settings.reach
-        self._identity = ExecutorIdentity()
-        self._gate = Gate(self._identity, self._exchange, self.settings.max_bytes)
+        self._gate = Gate(self._exchange, self.settings.max_bytes)
         try:
             self._port = await self._gate.listen(reach.listen, reach.port)
         except OSError as error:
@@ -243,9 +242,9 @@ class Engine:
         given = {
             "host": self.settings.reach.host,
             "port": self._port,
-            "certificate": self._identity.certificate,
+            "certificate": self._gate.certificate,
             "task": task_id,
-            "token": self._identity.token(task_id),
+            "token": self._gate.token(task_id),
             "unreachable": UNREACHABLE,
         }
         return self.settings.task(task_id, shape, json.dumps(given))

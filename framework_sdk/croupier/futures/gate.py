@@ -40,34 +40,6 @@ _SIZE: Final = struct.Struct("!I")
 _ANSWER: Final = struct.Struct("!BI")
 
 
-class ExecutorIdentity:
-    """The TLS identity of an executor, and the tokens of its workers.
-
-    Attributes:
-        certificate: in PEM; workers trust this one only.
-        context: for the server.
-    """
-
-    def __init__(self) -> None:
-        self.certificate, key = _self_signed()
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_3
-        with tempfile.TemporaryDirectory(prefix="croupier-futures-") as private:
-            path = Path(private) / "identity.pem"
-            path.touch(mode=0o600)
-            path.write_text(key + self.certificate)
-            self.context.load_cert_chain(path)
-        self._secret = secrets.token_bytes(32)
-
-    def token(self, task_id: str) -> str:
-        """Return the token that proves a worker to be this task."""
-        return hmac.new(self._secret, task_id.encode(), hashlib.sha256).hexdigest()
-
-    def proves(self, task_id: str, token: str) -> bool:
-        """Return whether the token is that of the task, in constant time."""
-        return hmac.compare_digest(self.token(task_id).encode(), token.encode())
-
-
 def _self_signed() -> tuple[str, str]:
     """Return a new certificate and its key, in PEM."""
     from cryptography import x509
@@ -123,13 +95,34 @@ class Workers(Protocol):
 
 
 class Gate:
-    """Admits workers that have the token of their task."""
+    """Admits workers that have the token of their task, over TLS.
 
-    def __init__(self, identity: ExecutorIdentity, workers: Workers, max_bytes: int) -> None:
-        self.identity, self.workers = identity, workers
+    Attributes:
+        certificate: in PEM; workers trust this one only.
+    """
+
+    def __init__(self, workers: Workers, max_bytes: int) -> None:
+        self.workers = workers
         self.max_frame = max_bytes + SLACK
         self.links: set[WorkerLink] = set()
         self._server: asyncio.Server | None = None
+        self._secret = secrets.token_bytes(32)
+        self.certificate, key = _self_signed()
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.minimum_version = ssl.TLSVersion.TLSv1_3
+        with tempfile.TemporaryDirectory(prefix="croupier-futures-") as private:
+            path = Path(private) / "identity.pem"
+            path.touch(mode=0o600)
+            path.write_text(key + self.certificate)
+            self._context.load_cert_chain(path)
+
+    def token(self, task_id: str) -> str:
+        """Return the token that proves a worker to be this task."""
+        return hmac.new(self._secret, task_id.encode(), hashlib.sha256).hexdigest()
+
+    def proves(self, task_id: str, token: str) -> bool:
+        """Return whether the token is that of the task, in constant time."""
+        return hmac.compare_digest(self.token(task_id).encode(), token.encode())
 
     async def listen(self, host: str, port: int) -> int:
         """Listen; return the port.
@@ -142,7 +135,7 @@ class Gate:
             lambda: WorkerLink(self),
             host or None,
             port,
-            ssl=self.identity.context,
+            ssl=self._context,
             ssl_handshake_timeout=HELLO_S,
             backlog=1024,
         )
@@ -288,7 +281,7 @@ class WorkerLink(asyncio.Protocol):
         try:
             said: dict[str, Any] = json.loads(text)
             task_id, token = str(said["task"]), str(said["token"])
-            if not self._gate.identity.proves(task_id, token):
+            if not self._gate.proves(task_id, token):
                 return None
             major, minor = (int(number) for number in said["minor"])
             return Hello(

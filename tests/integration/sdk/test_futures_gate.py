@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from croupier.futures.gate import MAX_HELLO, ExecutorIdentity, Gate, Hello, WorkerLink
+from croupier.futures.gate import MAX_HELLO, Gate, Hello, WorkerLink
 from croupier.futures.remote.protocol import HEADER, READY
 from tests.harness.eventually import eventually
 
@@ -66,7 +66,7 @@ class Peer:
 
 def hello(gate: Gate, **changes: Any) -> bytes:
     said = {
-        "task": "t1", "token": gate.identity.token("t1"), "host": "h", "python": "3.11.1",
+        "task": "t1", "token": gate.token("t1"), "host": "h", "python": "3.11.1",
         "implementation": "cpython", "minor": [3, 11],
     }  # fmt: skip
     return json.dumps({**said, **changes}).encode()
@@ -74,7 +74,7 @@ def hello(gate: Gate, **changes: Any) -> bytes:
 
 @asynccontextmanager
 async def gate_of(workers: Recorder) -> AsyncIterator[tuple[Gate, int]]:
-    gate = Gate(ExecutorIdentity(), workers, MAX_BYTES)
+    gate = Gate(workers, MAX_BYTES)
     port = await gate.listen("127.0.0.1", 0)
     try:
         yield gate, port
@@ -87,7 +87,7 @@ async def gate_of(workers: Recorder) -> AsyncIterator[tuple[Gate, int]]:
 async def peer_of(gate: Gate, port: int, certificate: str = "") -> AsyncIterator[Peer]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.load_verify_locations(cadata=certificate or gate.identity.certificate)
+    context.load_verify_locations(cadata=certificate or gate.certificate)
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
     try:
         yield Peer(reader, writer)
@@ -162,7 +162,7 @@ async def test_a_long_hello_ends_the_connection_before_it_is_read() -> None:
 
 
 async def test_a_worker_accepts_its_own_executor_only() -> None:
-    other = ExecutorIdentity()
+    other = Gate(Recorder(), MAX_BYTES)
     async with gate_of(Recorder()) as (gate, port):
         with pytest.raises(ssl.SSLCertVerificationError):
             async with peer_of(gate, port, other.certificate):
@@ -187,7 +187,7 @@ async def test_plain_text_is_not_answered() -> None:
 
 
 def test_tokens_are_of_one_task_and_one_executor() -> None:
-    one, two = ExecutorIdentity(), ExecutorIdentity()
+    one, two = Gate(Recorder(), MAX_BYTES), Gate(Recorder(), MAX_BYTES)
     assert one.proves("t1", one.token("t1"))
     assert not one.proves("t2", one.token("t1"))
     assert not two.proves("t1", one.token("t1"))
