@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -19,78 +19,29 @@ from croupier.apps.batch.state import opened
 from croupier.apps.controller.store import StateError
 from croupier.apps.job_file.section import section_of_text
 from croupier.cli.flags import LOCAL
-from croupier.model.ids import AgentId, FrameworkId, TaskId
-from croupier.model.task import Reason, TaskState, TaskStatus
+from croupier.model.task import Reason, TaskState
 from croupier.sdk import (
     Conflict,
-    Constraint,
     CroupierError,
     InvalidRequest,
-    Task,
     TaskVerdict,
     Unavailable,
     equals,
 )
+from tests.harness.app_engine import RecordedEngine
 from tests.harness.eventually import eventually
 
 
-class Scripted(Runner):
-    """A runner whose calls are recorded; `errors` are the verdicts on tasks, by id."""
+class Scripted(RecordedEngine, Runner):
+    """A runner whose calls are recorded; tasks are stored before they are submitted."""
 
-    submitted: list[tuple[list[str], tuple[Constraint, ...]]]
-    errors: dict[str, CroupierError]
-    fails: list[CroupierError]
-    killed: list[str]
-    withdrawn: list[str]
-    reconciled: list[str]
-
-    def prepare(self) -> None:
-        self.submitted, self.errors, self.fails = [], {}, []
-        self.killed, self.withdrawn, self.reconciled = [], [], []
-        self.stored_before_call = True
-
-    async def submit(
-        self,
-        tasks: Iterable[Task],
-        role: str | None = None,
-        constraints: Iterable[Constraint] | None = None,
-        max_per_agent: int | None = None,
-        group: str | None = None,
-    ) -> list[TaskVerdict]:
-        listed = [task.task_id for task in tasks]
-        active = {row.name for row in self._state.tasks() if row.state is NodeState.ACTIVE}
-        names = {task.name for task in map(self.machine.find, listed) if task is not None}
-        assert len(names) == len(listed)
-        self.stored_before_call &= names <= active
-        self.submitted.append((listed, tuple(constraints or ())))
-        if self.fails:
-            raise self.fails.pop(0)
-        return [TaskVerdict(TaskId(each), self.errors.pop(each, None)) for each in listed]
-
-    async def withdraw(self, task_ids: Iterable[str]) -> list[TaskVerdict]:
-        listed = list(task_ids)
-        self.withdrawn += listed
-        return [TaskVerdict(TaskId(each), self.errors.pop(each, None)) for each in listed]
-
-    async def kill(self, task_id: str, grace_s: float | None = None) -> None:
-        self.killed.append(task_id)
-
-    async def reconcile(self, task_ids: Iterable[str] | None = None) -> None:
-        self.reconciled += list(task_ids or ())
-
-    @property
-    def ids(self) -> list[str]:
-        return [each for listed, _ in self.submitted for each in listed]
-
-    async def tell(self, task_id: str, state: TaskState, agent: str = "A1", **more: object) -> None:
-        status = TaskStatus(
-            FrameworkId("F"),
-            TaskId(task_id),
-            AgentId(agent),
-            state,
-            **more,  # type: ignore[arg-type]
-        )
-        await self.on_update(status)
+    def answered(self, name: str, *ids: str) -> list[TaskVerdict]:
+        if name == "submit":
+            active = {row.name for row in self._state.tasks() if row.state is NodeState.ACTIVE}
+            found = [task.name for task in map(self.machine.find, ids) if task is not None]
+            assert len(found) == len(ids)
+            assert active.issuperset(found)
+        return super().answered(name, *ids)
 
 
 @asynccontextmanager
@@ -100,7 +51,6 @@ async def running(path: Path, text: str, *, resume: bool = False) -> AsyncIterat
         plan = JobPlan(batch_of(section_of_text(text), "job"))
         machine = BatchTasks(plan, state.tasks() if resume else ())
         runner = Scripted(machine, state, LOCAL, framework_id="", keep_s=60)
-        runner.prepare()
         try:
             await runner.on_subscribed("F")
             yield runner
@@ -108,7 +58,6 @@ async def running(path: Path, text: str, *, resume: bool = False) -> AsyncIterat
             runner.end()
             if runner.over.done():
                 runner.over.exception()
-            assert runner.stored_before_call
             runner.machine.check()
 
 
@@ -119,12 +68,12 @@ PAUSED = "backoff = {initial = 0.01, jitter = 0}\n"
 async def test_tasks_are_submitted_as_they_become_ready(tmp_path: Path) -> None:
     text = ONE + "[tasks.b]\nshell = 'x'\nafter = 'a'\nname = 'bee'"
     async with running(tmp_path, text) as runner:
-        await eventually(lambda: runner.ids == ["a.0.1"])
+        await eventually(lambda: runner.ids("submit") == ["a.0.1"])
         await runner.tell("a.0.1", TaskState.STAGING)
         await runner.tell("a.0.1", TaskState.RUNNING)
         assert (runner.running, runner.queued) == ({0}, set())
         await runner.tell("a.0.1", TaskState.FINISHED, exit_code=0)
-        await eventually(lambda: runner.ids == ["a.0.1", "b.0.1"])
+        await eventually(lambda: runner.ids("submit") == ["a.0.1", "b.0.1"])
         assert not runner.over.done()
         await runner.tell("b.0.1", TaskState.FINISHED, exit_code=0)
         await asyncio.wait_for(runner.over, 5)
@@ -136,23 +85,23 @@ async def test_tasks_are_submitted_as_they_become_ready(tmp_path: Path) -> None:
 
 async def test_at_most_a_thousand_tasks_wait_in_the_master(tmp_path: Path) -> None:
     async with running(tmp_path, ONE + "array = 3000") as runner:
-        await eventually(lambda: len(runner.ids) == MAX_QUEUED)
+        await eventually(lambda: len(runner.ids("submit")) == MAX_QUEUED)
         calls = len(runner.submitted)
         for n in range(MAX_QUEUED // 2 - 1):
             await runner.tell(f"a.{n}.1", TaskState.RUNNING)
         assert len(runner.submitted) == calls, "none are handed over one by one"
         await runner.tell(f"a.{MAX_QUEUED // 2}.1", TaskState.RUNNING)
-        await eventually(lambda: len(runner.ids) == MAX_QUEUED + MAX_QUEUED // 2)
+        await eventually(lambda: len(runner.ids("submit")) == MAX_QUEUED + MAX_QUEUED // 2)
         assert len(runner.queued) == MAX_QUEUED
         assert len(runner.submitted) == calls + 1
 
 
 async def test_max_active_bounds_what_the_cluster_has(tmp_path: Path) -> None:
     async with running(tmp_path, "max_active = 2\n" + ONE + "array = 5") as runner:
-        await eventually(lambda: len(runner.ids) == 2)
+        await eventually(lambda: len(runner.ids("submit")) == 2)
         await runner.tell("a.0.1", TaskState.RUNNING)
         await runner.tell("a.0.1", TaskState.FINISHED)
-        await eventually(lambda: runner.ids == ["a.0.1", "a.1.1", "a.2.1"])
+        await eventually(lambda: runner.ids("submit") == ["a.0.1", "a.1.1", "a.2.1"])
 
 
 async def test_calls_are_divided_by_constraints(tmp_path: Path) -> None:
@@ -165,7 +114,7 @@ async def test_calls_are_divided_by_constraints(tmp_path: Path) -> None:
         array = 6
     """
     async with running(tmp_path, text) as runner:
-        await eventually(lambda: len(runner.ids) == 7)
+        await eventually(lambda: len(runner.ids("submit")) == 7)
         assert runner.submitted[0] == (["a.0.1"], (equals("rack", "r1"),))
         assert [(len(listed), on) for listed, on in runner.submitted[1:]] == [(6, ())]
 
@@ -174,9 +123,9 @@ async def test_a_failed_attempt_is_tried_again_under_another_id(tmp_path: Path) 
     reasons: list[str] = []
     async with running(tmp_path, ONE + "retries = 1\n" + PAUSED) as runner:
         runner.on_failed = lambda _task, _status, reason: reasons.append(reason)
-        await eventually(lambda: runner.ids == ["a.0.1"])
+        await eventually(lambda: runner.ids("submit") == ["a.0.1"])
         await runner.tell("a.0.1", TaskState.FAILED, exit_code=3)
-        await eventually(lambda: runner.ids == ["a.0.1", "a.0.2"])
+        await eventually(lambda: runner.ids("submit") == ["a.0.1", "a.0.2"])
         await runner.tell("a.0.1", TaskState.FAILED, exit_code=3)  # repeated: no effect
         assert runner.machine.tasks[0].failures == 1
         await runner.tell("a.0.2", TaskState.FAILED, exit_code=4)
@@ -195,9 +144,9 @@ async def test_a_full_master_is_asked_again(
     async with running(tmp_path, ONE) as runner:
         runner.errors = {f"a.0.{n}": error for n in range(1, 40)}
         for n in range(1, 40):
-            await eventually(lambda n=n: runner.reconciled[-1:] == [f"a.0.{n}"])  # type: ignore[misc]
+            await eventually(lambda n=n: runner.ids("reconcile")[-1:] == [f"a.0.{n}"])  # type: ignore[misc]
             await runner.tell(f"a.0.{n}", TaskState.UNKNOWN)
-        await eventually(lambda: runner.ids[-1:] == ["a.0.40"])
+        await eventually(lambda: runner.ids("submit")[-1:] == ["a.0.40"])
         task = runner.machine.tasks[0]
         assert (task.failures, task.drops) == (0, 0)
 
@@ -205,40 +154,40 @@ async def test_a_full_master_is_asked_again(
 async def test_a_task_that_the_master_refuses_has_failed(tmp_path: Path) -> None:
     async with running(tmp_path, ONE + "retries = 3\n") as runner:
         runner.errors["a.0.1"] = InvalidRequest("no agent can run it")
-        await eventually(lambda: runner.reconciled == ["a.0.1"])
+        await eventually(lambda: runner.ids("reconcile") == ["a.0.1"])
         await runner.tell("a.0.1", TaskState.UNKNOWN)
         await asyncio.wait_for(runner.over, 5)
         assert runner.machine.tasks[0].reason == "no agent can run it"
-        assert runner.ids == ["a.0.1"]
+        assert runner.ids("submit") == ["a.0.1"]
 
 
 async def test_a_task_that_the_master_has_already_runs_on(tmp_path: Path) -> None:
     async with running(tmp_path, ONE) as runner:
         runner.errors["a.0.1"] = Conflict("the framework has such a task")
-        await eventually(lambda: runner.reconciled == ["a.0.1"])
+        await eventually(lambda: runner.ids("reconcile") == ["a.0.1"])
         await runner.tell("a.0.1", TaskState.RUNNING)
         await runner.tell("a.0.1", TaskState.FINISHED)
         await asyncio.wait_for(runner.over, 5)
-        assert runner.ids == ["a.0.1"]
+        assert runner.ids("submit") == ["a.0.1"]
 
 
 async def test_a_call_without_an_answer_is_reconciled(tmp_path: Path) -> None:
     async with running(tmp_path, ONE + "array = 2\n" + PAUSED) as runner:
         runner.fails.append(Unavailable("no answer within 30 s"))
-        await eventually(lambda: runner.reconciled == ["a.0.1", "a.1.1"])
+        await eventually(lambda: runner.ids("reconcile") == ["a.0.1", "a.1.1"])
         await runner.tell("a.0.1", TaskState.UNKNOWN, decided_in_s=5.0)
         await runner.tell("a.1.1", TaskState.UNKNOWN)
-        await eventually(lambda: runner.ids == ["a.0.1", "a.1.1", "a.1.2"])
+        await eventually(lambda: runner.ids("submit") == ["a.0.1", "a.1.1", "a.1.2"])
         await runner.tell("a.0.1", TaskState.RUNNING)
         # It was queued after all: it must not run beside the later launch.
         await runner.tell("a.1.1", TaskState.STAGING)
-        await eventually(lambda: runner.killed == ["a.1.1"])
+        await eventually(lambda: runner.ids("kill") == ["a.1.1"])
         assert runner.running == {0}
 
 
 async def test_a_result_that_is_lost_is_a_failure(tmp_path: Path) -> None:
     async with running(tmp_path, ONE) as runner:
-        await eventually(lambda: runner.ids == ["a.0.1"])
+        await eventually(lambda: runner.ids("submit") == ["a.0.1"])
         await runner.tell("a.0.1", TaskState.RUNNING)
         await runner.tell("a.0.1", TaskState.UNREACHABLE)
         assert (runner.running, runner.machine.counts[NodeState.ACTIVE]) == (set(), 1)
@@ -250,15 +199,15 @@ async def test_a_result_that_is_lost_is_a_failure(tmp_path: Path) -> None:
 async def test_a_killed_process_is_continued(tmp_path: Path) -> None:
     text = ONE + "array = 4\n" + PAUSED
     async with running(tmp_path, text) as runner:
-        await eventually(lambda: len(runner.ids) == 4)
+        await eventually(lambda: len(runner.ids("submit")) == 4)
         await runner.tell("a.0.1", TaskState.FINISHED)
         await runner.tell("a.1.1", TaskState.RUNNING)
     async with running(tmp_path, text, resume=True) as runner:
-        await eventually(lambda: runner.reconciled == ["a.1.1", "a.2.1", "a.3.1"])
+        await eventually(lambda: runner.ids("reconcile") == ["a.1.1", "a.2.1", "a.3.1"])
         await runner.tell("a.1.1", TaskState.RUNNING)
         await runner.tell("a.2.1", TaskState.FINISHED)
         await runner.tell("a.3.1", TaskState.UNKNOWN)  # the call had not reached the master
-        await eventually(lambda: runner.ids == ["a.3.2"])
+        await eventually(lambda: runner.ids("submit") == ["a.3.2"])
         await runner.tell("a.1.1", TaskState.FINISHED)
         await runner.tell("a.3.2", TaskState.FINISHED)
         await asyncio.wait_for(runner.over, 5)
@@ -266,17 +215,17 @@ async def test_a_killed_process_is_continued(tmp_path: Path) -> None:
 
 async def test_stop_withdraws_queued_tasks_and_kills_the_others(tmp_path: Path) -> None:
     async with running(tmp_path, ONE + "array = 4\n[tasks.b]\nshell = 'x'\nafter = 'a'") as runner:
-        await eventually(lambda: len(runner.ids) == 4)
+        await eventually(lambda: len(runner.ids("submit")) == 4)
         await runner.tell("a.0.1", TaskState.RUNNING)
         runner.errors["a.1.1"] = Conflict("was placed already")
         stopping = asyncio.create_task(runner.stop_tasks())
-        await eventually(lambda: set(runner.killed) == {"a.0.1", "a.1.1"})
-        assert runner.withdrawn[:3] == ["a.1.1", "a.2.1", "a.3.1"]
+        await eventually(lambda: set(runner.ids("kill")) == {"a.0.1", "a.1.1"})
+        assert runner.ids("withdraw")[:3] == ["a.1.1", "a.2.1", "a.3.1"]
         ended = {"reason": Reason.KILLED_BY_FRAMEWORK}
         await runner.tell("a.0.1", TaskState.FAILED, exit_code=143)
         await runner.tell("a.1.1", TaskState.FINISHED)
-        await runner.tell("a.2.1", TaskState.KILLED, agent="", **ended)
-        await runner.tell("a.3.1", TaskState.KILLED, agent="", **ended)
+        await runner.tell("a.2.1", TaskState.KILLED, agent_id="", **ended)
+        await runner.tell("a.3.1", TaskState.KILLED, agent_id="", **ended)
         await asyncio.wait_for(stopping, 5)
         states = {row.name: row.state for row in runner._state.tasks()}
         assert states == {
@@ -285,12 +234,12 @@ async def test_stop_withdraws_queued_tasks_and_kills_the_others(tmp_path: Path) 
             "a[2]": NodeState.WAITING,
             "a[3]": NodeState.WAITING,
         }
-        assert len(runner.ids) == 4
+        assert len(runner.ids("submit")) == 4
 
 
 async def test_a_full_disk_ends_the_run_and_acknowledges_nothing(tmp_path: Path) -> None:
     async with running(tmp_path, ONE) as runner:
-        await eventually(lambda: runner.ids == ["a.0.1"])
+        await eventually(lambda: runner.ids("submit") == ["a.0.1"])
         connection = runner._state._connection
         connection.execute("CREATE TABLE filler (x)")
         (pages,) = connection.execute("PRAGMA page_count").fetchone()

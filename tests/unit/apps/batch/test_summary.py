@@ -16,16 +16,12 @@ from croupier.apps.batch.plan import JobPlan
 from croupier.apps.batch.runner import last_lines, reason_text
 from croupier.apps.controller.outcomes import Outcome
 from croupier.apps.job_file.section import section_of_text
-from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.task import Reason, TaskState, TaskStatus
+from tests.harness.app_engine import status_of
 
 
 def machine(text: str) -> BatchTasks:
     return BatchTasks(JobPlan(batch_of(section_of_text(text), "job")))
-
-
-def status(state: TaskState, **more: object) -> TaskStatus:
-    return TaskStatus(FrameworkId("F"), TaskId("a.0.1"), AgentId("A"), state, **more)  # type: ignore[arg-type]
 
 
 def test_a_plan_is_printed_in_an_order_in_which_it_can_run() -> None:
@@ -98,16 +94,16 @@ def test_progress_names_what_is_not_zero() -> None:
 @pytest.mark.parametrize(
     ("update", "text"),
     [
-        (status(TaskState.FAILED, exit_code=3), "exit code 3"),
-        (status(TaskState.FAILED, signal=9), "signal 9"),
+        (status_of(TaskState.FAILED, exit_code=3), "exit code 3"),
+        (status_of(TaskState.FAILED, signal=9), "signal 9"),
         (
-            status(TaskState.FAILED, reason=Reason.TIMED_OUT, signal=15, message="after 3 s"),
+            status_of(TaskState.FAILED, reason=Reason.TIMED_OUT, signal=15, message="after 3 s"),
             "timed out: after 3 s",
         ),
-        (status(TaskState.KILLED, reason=Reason.PREEMPTED), "preempted"),
-        (status(TaskState.LOST), "lost"),
+        (status_of(TaskState.KILLED, reason=Reason.PREEMPTED), "preempted"),
+        (status_of(TaskState.LOST), "lost"),
         (
-            status(TaskState.UNKNOWN),
+            status_of(TaskState.UNKNOWN),
             "its result is lost: the cluster does not know the task any more",
         ),
     ],

@@ -3,41 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 
 import pytest
 
 from croupier.apps.controller import engine as engine_module
-from croupier.apps.controller.engine import Engine, Handover
+from croupier.apps.controller.engine import Handover
 from croupier.apps.controller.outcomes import Outcome
 from croupier.cli.flags import LOCAL
-from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.task import TaskState, TaskStatus
 from croupier.sdk import (
-    Constraint,
     CroupierError,
     InvalidRequest,
     NotFound,
     Resources,
     Task,
-    TaskVerdict,
     Unavailable,
 )
+from tests.harness.app_engine import RecordedEngine
 from tests.harness.eventually import eventually
 
 UNIT = Resources.parse("cpus:1")
 
 
-class Scripted(Engine):
-    """Hands over the tasks of `wanted`; `fails` are the errors of calls, in order."""
+class Scripted(RecordedEngine):
+    """Hands over the tasks of `wanted`."""
 
     def __init__(self) -> None:
         super().__init__(LOCAL, "f", "*", keep_s=60)
         self.wanted: list[str] = []
         self.open: set[str] = set()
         self.ends: list[tuple[str, Outcome]] = []
-        self.calls: list[tuple[str, ...]] = []
-        self.fails: list[CroupierError] = []
         self.stopped = asyncio.Event()
 
     async def run(self) -> None:
@@ -57,32 +53,6 @@ class Scripted(Engine):
     def on_end(self, status: TaskStatus, outcome: Outcome, _: CroupierError | None) -> None:
         self.open.discard(status.task_id)
         self.ends.append((status.task_id, outcome))
-
-    async def submit(
-        self,
-        tasks: Iterable[Task],
-        role: str | None = None,
-        constraints: Iterable[Constraint] | None = None,
-        max_per_agent: int | None = None,
-        group: str | None = None,
-    ) -> list[TaskVerdict]:
-        ids = [task.task_id for task in tasks]
-        self._called("submit", *ids)
-        return [TaskVerdict(TaskId(each), None) for each in ids]
-
-    async def kill(self, task_id: str, grace_s: float | None = None) -> None:
-        self._called("kill", task_id)
-
-    async def reconcile(self, task_ids: Iterable[str] | None = None) -> None:
-        self._called("reconcile", *(task_ids or ()))
-
-    def _called(self, *call: str) -> None:
-        self.calls.append(call)
-        if self.fails:
-            raise self.fails.pop(0)
-
-    async def tell(self, task_id: str, state: TaskState) -> None:
-        await self.on_update(TaskStatus(FrameworkId("F"), TaskId(task_id), AgentId("A"), state))
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from croupier.apps.cron.core.job import CronJob, RunState, ScheduledRun
 from croupier.apps.cron.core.schedule import Schedule
 from croupier.apps.cron.framework import detail_of
 from croupier.apps.cron.listing import first_line, line_of, result_of
-from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.sdk import Reason, TaskState, TaskStatus
+from tests.harness.app_engine import status_of
 
 RUN = ScheduledRun("a", 0)
 S = RunState
@@ -47,25 +47,21 @@ def test_the_result_of_a_run() -> None:
     assert result_of(RUN.end(S.FAILED, 1.0, "signal 9")) == "signal 9"
 
 
-def status(state: TaskState, **more: object) -> TaskStatus:
-    return TaskStatus(FrameworkId("F"), TaskId("a"), AgentId("A"), state, **more)  # type: ignore[arg-type]
-
-
 T = TaskState
 
 
 @pytest.mark.parametrize(
     ("update", "detail"),
     [
-        (status(T.FINISHED, exit_code=0), ""),
-        (status(T.FAILED, exit_code=3), "exit code 3"),
-        (status(T.FAILED, signal=9), "signal 9"),
+        (status_of(T.FINISHED, exit_code=0), ""),
+        (status_of(T.FAILED, exit_code=3), "exit code 3"),
+        (status_of(T.FAILED, signal=9), "signal 9"),
         (
-            status(T.FAILED, reason=Reason.TIMED_OUT, message="after 5 s"),
+            status_of(T.FAILED, reason=Reason.TIMED_OUT, message="after 5 s"),
             "FAILED TIMED_OUT: after 5 s",
         ),
-        (status(T.KILLED, reason=Reason.PREEMPTED), "KILLED PREEMPTED"),
-        (status(T.GONE), "GONE"),
+        (status_of(T.KILLED, reason=Reason.PREEMPTED), "KILLED PREEMPTED"),
+        (status_of(T.GONE), "GONE"),
     ],
 )
 def test_the_detail_of_an_end(update: TaskStatus, detail: str) -> None:

@@ -18,11 +18,11 @@ from croupier.apps.run.output import Outputs
 from croupier.apps.run.output_sources import OutputSources, TaskKey
 from croupier.cli.flags import Target
 from croupier.cli.printer import Printer
-from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import Resources
-from croupier.model.task import TaskState, TaskStatus
+from croupier.model.task import TaskState
 from croupier.net.address import Address
 from croupier.sdk import Conflict
+from tests.harness.app_engine import status_of
 from tests.harness.eventually import eventually
 from tests.harness.task_outputs import TaskOutputs, serving_outputs
 
@@ -106,17 +106,13 @@ async def test_the_wait_limit_starts_when_a_copy_becomes_pending(
     loop = asyncio.get_running_loop()
     limit = asyncio.create_task(limit_over(Limits(waiting_s=WAITING_S), launcher, reason))
     launcher.progress.launch(1)
-    await launcher.on_update(
-        TaskStatus(FrameworkId("f"), TaskId("run-0"), AgentId("a1"), TaskState.STAGING)
-    )
+    await launcher.on_update(status_of(TaskState.STAGING))
     await asyncio.sleep(1.5 * WAITING_S)
     assert not limit.done(), "no copy is pending"
     waits_since = loop.time()
-    task_id = TaskId("run-0")
     if state is None:
-        launcher._errors[task_id] = Conflict("the queue is full")
-    status = TaskStatus(FrameworkId("f"), task_id, AgentId("a1"), state or TaskState.UNKNOWN)
-    await launcher.on_update(status)
+        launcher._errors["run-0"] = Conflict("the queue is full")
+    await launcher.on_update(status_of(state or TaskState.UNKNOWN))
     assert launcher.progress.pending == 1
     assert (await limit).endswith(": no agents")
     assert loop.time() - waits_since >= WAITING_S

@@ -7,28 +7,9 @@ from dataclasses import replace
 import pytest
 
 from croupier.apps.run.launcher import MAX_DROPS, Progress, exit_code_of, warning_of
-from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.ids import AgentId
 from croupier.model.task import Reason, TaskState, TaskStatus
-
-
-def status(
-    state: TaskState,
-    task_id: str = "run-0",
-    code: int | None = None,
-    signal: int | None = None,
-    reason: Reason = Reason.NONE,
-    message: str = "",
-) -> TaskStatus:
-    return TaskStatus(
-        FrameworkId("f"),
-        TaskId(task_id),
-        AgentId("a1"),
-        state,
-        reason=reason,
-        message=message,
-        exit_code=code,
-        signal=signal,
-    )
+from tests.harness.app_engine import status_of
 
 
 def is_over(progress: Progress) -> bool:
@@ -38,20 +19,20 @@ def is_over(progress: Progress) -> bool:
 @pytest.mark.parametrize(
     ("ending", "code"),
     [
-        (status(TaskState.FINISHED, code=0), 0),
-        (status(TaskState.FINISHED), 0),
-        (status(TaskState.FAILED, code=3), 3),
-        (status(TaskState.FAILED, code=0), 1),
-        (status(TaskState.FAILED), 1),
-        (status(TaskState.FAILED, signal=9), 137),
-        (status(TaskState.KILLED, signal=15), 143),
-        (status(TaskState.FAILED, signal=9, reason=Reason.MEMORY_LIMIT), 137),
-        (status(TaskState.FAILED, signal=15, reason=Reason.TIMED_OUT), 124),
-        (status(TaskState.KILLED, code=0), 0),
-        (status(TaskState.KILLED), 1),
-        (status(TaskState.LOST), 1),
-        (status(TaskState.GONE), 1),
-        (status(TaskState.ERROR), 1),
+        (status_of(TaskState.FINISHED, exit_code=0), 0),
+        (status_of(TaskState.FINISHED), 0),
+        (status_of(TaskState.FAILED, exit_code=3), 3),
+        (status_of(TaskState.FAILED, exit_code=0), 1),
+        (status_of(TaskState.FAILED), 1),
+        (status_of(TaskState.FAILED, signal=9), 137),
+        (status_of(TaskState.KILLED, signal=15), 143),
+        (status_of(TaskState.FAILED, signal=9, reason=Reason.MEMORY_LIMIT), 137),
+        (status_of(TaskState.FAILED, signal=15, reason=Reason.TIMED_OUT), 124),
+        (status_of(TaskState.KILLED, exit_code=0), 0),
+        (status_of(TaskState.KILLED), 1),
+        (status_of(TaskState.LOST), 1),
+        (status_of(TaskState.GONE), 1),
+        (status_of(TaskState.ERROR), 1),
     ],
 )
 def test_exit_codes_are_those_of_a_shell(ending: TaskStatus, code: int) -> None:
@@ -61,9 +42,9 @@ def test_exit_codes_are_those_of_a_shell(ending: TaskStatus, code: int) -> None:
 @pytest.mark.parametrize(
     "ending",
     [
-        status(TaskState.FINISHED, code=0),
-        status(TaskState.FAILED, code=3),
-        status(TaskState.FAILED, signal=9),
+        status_of(TaskState.FINISHED, exit_code=0),
+        status_of(TaskState.FAILED, exit_code=3),
+        status_of(TaskState.FAILED, signal=9),
     ],
 )
 def test_an_exit_of_the_command_itself_is_not_a_warning(ending: TaskStatus) -> None:
@@ -71,12 +52,12 @@ def test_an_exit_of_the_command_itself_is_not_a_warning(ending: TaskStatus) -> N
 
 
 def test_any_other_end_is_a_warning_with_its_reason() -> None:
-    ending = status(
+    ending = status_of(
         TaskState.KILLED, signal=15, reason=Reason.KILLED_BY_OPERATOR, message="by hand"
     )
     assert warning_of("run-0", ending) == "run-0: KILLED (KILLED_BY_OPERATOR): by hand"
-    assert warning_of("run-0", status(TaskState.LOST)) == "run-0: LOST"
-    over = status(TaskState.FAILED, signal=9, reason=Reason.MEMORY_LIMIT, message="1 GB of 1 GB")
+    assert warning_of("run-0", status_of(TaskState.LOST)) == "run-0: LOST"
+    over = status_of(TaskState.FAILED, signal=9, reason=Reason.MEMORY_LIMIT, message="1 GB of 1 GB")
     assert warning_of("run-0", over) == "run-0: FAILED (MEMORY_LIMIT): 1 GB of 1 GB"
 
 
@@ -92,9 +73,9 @@ def test_a_queued_copy_is_pending_until_it_has_an_agent() -> None:
     progress = Progress(2)
     progress.launch(2)
     assert progress.pending == 2
-    progress.on_status(status(TaskState.STAGING, "run-1"))
+    progress.on_status(status_of(TaskState.STAGING, "run-1"))
     assert progress.pending == 1
-    progress.on_status(replace(status(TaskState.KILLED), agent_id=AgentId("")))
+    progress.on_status(replace(status_of(TaskState.KILLED), agent_id=AgentId("")))
     assert progress.pending == 0
     assert not is_over(progress)
 
@@ -102,10 +83,10 @@ def test_a_queued_copy_is_pending_until_it_has_an_agent() -> None:
 def test_the_exit_code_is_the_first_by_index() -> None:
     progress = Progress(3)
     progress.launch(3)
-    progress.on_status(status(TaskState.FAILED, "run-2", code=5))
+    progress.on_status(status_of(TaskState.FAILED, "run-2", exit_code=5))
     assert not is_over(progress)
-    progress.on_status(status(TaskState.FAILED, "run-1", code=4))
-    progress.on_status(status(TaskState.FINISHED, "run-0", code=0))
+    progress.on_status(status_of(TaskState.FAILED, "run-1", exit_code=4))
+    progress.on_status(status_of(TaskState.FINISHED, "run-0", exit_code=0))
     assert is_over(progress)
     assert progress.exit_code == 4
 
@@ -115,10 +96,10 @@ def test_a_dropped_copy_is_retried_under_a_new_id_up_to_a_limit() -> None:
     for number in range(MAX_DROPS):
         (copy,) = progress.launch(1)
         assert copy.task_id == ("run-0" if number == 0 else f"run-0.{number + 1}")
-        assert progress.on_status(status(TaskState.DROPPED, copy.task_id)) is None
+        assert progress.on_status(status_of(TaskState.DROPPED, copy.task_id)) is None
         assert progress.pending == 1
     (copy,) = progress.launch(1)
-    assert progress.on_status(status(TaskState.DROPPED, copy.task_id)) is not None
+    assert progress.on_status(status_of(TaskState.DROPPED, copy.task_id)) is not None
     assert is_over(progress)
     assert progress.exit_code == 1
 
@@ -126,9 +107,9 @@ def test_a_dropped_copy_is_retried_under_a_new_id_up_to_a_limit() -> None:
 def test_updates_of_an_earlier_try_change_nothing() -> None:
     progress = Progress(1)
     progress.launch(1)
-    progress.on_status(status(TaskState.DROPPED, "run-0"))
+    progress.on_status(status_of(TaskState.DROPPED, "run-0"))
     progress.launch(1)
-    progress.on_status(status(TaskState.FAILED, "run-0", code=9))
+    progress.on_status(status_of(TaskState.FAILED, "run-0", exit_code=9))
     assert not is_over(progress)
     assert [copy.task_id for copy in progress.live] == ["run-0.2"]
 
@@ -136,14 +117,14 @@ def test_updates_of_an_earlier_try_change_nothing() -> None:
 def test_a_task_that_the_master_does_not_know_never_ran() -> None:
     progress = Progress(1)
     progress.launch(1)
-    progress.on_status(status(TaskState.UNKNOWN))
+    progress.on_status(status_of(TaskState.UNKNOWN))
     assert progress.pending == 1
 
 
 def test_an_unreachable_copy_is_reported_and_stays_launched() -> None:
     progress = Progress(1)
     progress.launch(1)
-    assert "unreachable" in (progress.on_status(status(TaskState.UNREACHABLE)) or "")
+    assert "unreachable" in (progress.on_status(status_of(TaskState.UNREACHABLE)) or "")
     assert not is_over(progress)
 
 
@@ -153,7 +134,7 @@ def test_no_copy_is_pending_after_giving_up() -> None:
     progress.give_up()
     assert progress.pending == 0
     assert not is_over(progress)
-    progress.on_status(status(TaskState.DROPPED, "run-0"))
+    progress.on_status(status_of(TaskState.DROPPED, "run-0"))
     assert is_over(progress)
     assert progress.pending == 0
 
@@ -161,7 +142,7 @@ def test_no_copy_is_pending_after_giving_up() -> None:
 def test_a_requested_kill_is_not_a_warning() -> None:
     progress = Progress(2)
     progress.launch(2)
-    assert progress.on_status(status(TaskState.KILLED, "run-1", signal=15)) == "run-1: KILLED"
+    assert progress.on_status(status_of(TaskState.KILLED, "run-1", signal=15)) == "run-1: KILLED"
     progress.give_up()
-    assert progress.on_status(status(TaskState.KILLED, signal=15)) is None
+    assert progress.on_status(status_of(TaskState.KILLED, signal=15)) is None
     assert progress.exit_code == 143

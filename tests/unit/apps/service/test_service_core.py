@@ -14,9 +14,9 @@ from croupier.apps.service.core.placement import Room, Template, place
 from croupier.apps.service.core.rules import Check, Health, Restart, Rules, Update, Version
 from croupier.apps.service.core.state import RolloutState, Service
 from croupier.model.errors import Conflict
-from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import Resources
-from croupier.model.task import Reason, TaskState, TaskStatus
+from croupier.model.task import Reason, TaskState
+from tests.harness.app_engine import status_of
 from tests.harness.service_world import apply_status
 
 UNIT = Resources.parse("cpus:1;mem:64MB")
@@ -49,9 +49,7 @@ class Play:
         return made
 
     def say(self, instance: Instance, state: TaskState, reason: Reason = Reason.NONE) -> None:
-        status = TaskStatus(
-            FrameworkId("f"), TaskId(instance.task_id), AgentId("a"), state, reason=reason
-        )
+        status = status_of(state, instance.task_id, reason=reason)
         apply_status(self.service, status, self.now)
 
     def check(self, instance: Instance, passed: bool) -> None:
