@@ -9,8 +9,10 @@ from croupier.agent.core import events as ev
 from croupier.agent.core import records as rec
 from croupier.agent.core.recovery import recovered
 from croupier.agent.core.tasks import Key
+from croupier.agent.reactor import Message
 from croupier.model.agent_orders import (
     AcknowledgeUpdate,
+    ExecutorMessage,
     KillTask,
     LaunchGroup,
     LaunchTask,
@@ -18,11 +20,12 @@ from croupier.model.agent_orders import (
     ResendUpdates,
 )
 from croupier.model.errors import Conflict
+from croupier.model.executor import ExecutorSpec
 from croupier.model.health import Problem
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.isolation import Feature, Isolation, Limits, Usage
 from croupier.model.resources import Resources
-from croupier.model.task import Command, Reason, Source, TaskStatus
+from croupier.model.task import Command, Reason, Source, TaskState, TaskStatus
 from croupier.model.task_group import TaskGroup, parse_part
 from tests.harness.agent_core import TOTAL, World, task
 
@@ -125,15 +128,46 @@ def effect_text(effect: fx.Effect) -> str:
             return f"outdated {named(key)} epoch {epoch}"
         case fx.CheckHealth(within_s, is_thorough):
             return f"check health within {within_s:g} s{' thoroughly' if is_thorough else ''}"
+        case fx.ToExecutor() | fx.CloseExecutor() | fx.Dropped():
+            return for_executor_text(effect)
         case _:
             return message_text(effect)
 
 
-def message_text(
-    message: fx.SendRegister | fx.SendUpdates | fx.RefuseLaunch | fx.ReturnTasks | fx.HealthChanged,
+def for_executor_text(effect: fx.ToExecutor | fx.CloseExecutor | fx.Dropped) -> str:
+    match effect:
+        case fx.ToExecutor(connection, message):
+            return f"to executor {connection}: {executor_text(message)}"
+        case fx.CloseExecutor(connection, why):
+            return f'close executor {connection} "{why}"'
+        case fx.Dropped(what):
+            return f"dropped {what}"
+
+
+def executor_text(
+    message: fx.Welcome | fx.RunTask | fx.EndTask | fx.UpdateDurable | fx.Said | fx.ShutDown,
 ) -> str:
+    """Describe what is sent to an executor."""
+    match message:
+        case fx.Welcome(framework_id, agent_id, info):
+            return f"welcome {named((framework_id, info.task_id))} on {agent_id}"
+        case fx.RunTask(info):
+            return f"run {info.task_id}"
+        case fx.EndTask(task_id, grace_ms):
+            return f"end {task_id} within {grace_ms / 1000:g} s"
+        case fx.UpdateDurable(task_id, update_id):
+            return f"durable {task_id} {update_id.decode()}"
+        case fx.Said(data):
+            return f"said {data.decode()}"
+        case fx.ShutDown(grace_ms):
+            return f"shut down within {grace_ms / 1000:g} s"
+
+
+def message_text(message: Message) -> str:
     """Describe what is sent to the master, and in which session."""
     match message:
+        case fx.SendMessage(_, said):
+            text = f"said by {named((said.framework_id, said.task_id))}: {said.data.decode()}"
         case fx.SendRegister():
             text = "register"
         case fx.SendUpdates(_, statuses, again, may_wait):
@@ -178,15 +212,19 @@ class AgentCase:
     def _do_launch(
         self, name: str = "t1", *how: str, grace: str = "3", within: str = "0", role: str = "*",
         epoch: str = "0", res: str = "cpus:1;mem:100MB", image: str = "", pids: str = "0",
-        mem: str = "0", argv: str = "true",
+        mem: str = "0", argv: str = "true", executor: str = "", api: str = "", register: str = "60",
     ) -> None:  # fmt: skip
         framework_id, task_id = key_of(name)
+        command = Command() if executor else Command(argv=(argv,))
+        spec = ExecutorSpec(ms(register), api=api) if "as-executor" in how else None
         info = replace(
             task(task_id, res, ms(grace)),
             max_completion_ms=ms(within),
             isolation=Isolation(image=image),
             limits=Limits(mem=int(mem), pids=int(pids)),
-            command=Command(argv=(argv,)),
+            command=command,
+            executor=spec,
+            executor_id=TaskId(executor),
         )
         order = LaunchTask(framework_id, info, Role(role), int(epoch), lined_up="lined-up" in how)
         self._world.do(ev.LaunchIntoSandbox(order) if "into-sandbox" in how else order)
@@ -201,6 +239,31 @@ class AgentCase:
             info = replace(task(task_id, res, ms("3")), group=group)
             orders.append(LaunchTask(framework_id, info, Role("*")))
         self._world.do(LaunchGroup(tuple(orders)))
+
+    def _do_registers(self, name: str, connection: str, *listed: str) -> None:
+        tasks = frozenset(map(TaskId, listed))
+        self._world.do(ev.ExecutorRegistered(key_of(name), int(connection), tasks))
+
+    def _do_leaves(self, name: str, connection: str) -> None:
+        self._world.do(ev.ExecutorLeft(key_of(name), int(connection)))
+
+    def _do_updates(
+        self,
+        name: str,
+        connection: str,
+        task_id: str,
+        state: str,
+        update_id: str,
+        message: str = "",
+    ) -> None:
+        given = (TaskId(task_id), TaskState[state], update_id.encode(), message)
+        self._world.do(ev.ExecutorUpdated(key_of(name), int(connection), *given))
+
+    def _do_says(self, name: str, connection: str, data: str) -> None:
+        self._world.do(ev.ExecutorSaid(key_of(name), int(connection), data.encode()))
+
+    def _do_message(self, name: str, data: str) -> None:
+        self._world.do(ExecutorMessage(*key_of(name), data.encode()))
 
     def _do_kill(
         self, name: str = "t1", grace: str = "", reason: str = "KILLED_BY_FRAMEWORK",

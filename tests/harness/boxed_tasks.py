@@ -46,7 +46,7 @@ class Boxes:
         limits: Limits = NO_LIMITS,
         options: tuple[str, ...] = (),
         user: UnixUser | None = None,
-        secrets: str = "",
+        read_only: tuple[str, ...] = (),
         shared: str = "",
     ) -> None:
         """Start a task."""
@@ -57,7 +57,7 @@ class Boxes:
         )
         runner = self.runner
         with runner.sandboxes.create(key(name), user, again=True) as sandbox:
-            launch = replace(launch, info=info, sandbox=sandbox.path, secrets=secrets)
+            launch = replace(launch, info=info, sandbox=sandbox.path, read_only=read_only)
             launch = replace(launch, shared=shared)
             runner.supervisor.spawn(runner.isolation.prepare(launch), sandbox)
 

@@ -21,6 +21,8 @@ from croupier.agent.credential import AgentCredential
 from croupier.agent.driver import Driver
 from croupier.agent.exec.calls import ExecCalls
 from croupier.agent.exec.task_execs import Entries, TaskExecs
+from croupier.agent.executors.service import ExecutorServer
+from croupier.agent.executors.streams import Streams
 from croupier.agent.fencing import NewestMaster
 from croupier.agent.gauges import FAMILIES, AgentView
 from croupier.agent.group_directories import GroupDirectories
@@ -128,6 +130,7 @@ class AgentDaemon:
         self.state = await recovered_state(
             config, work_dir, checkpoint, loaded, total, self._boot_id, metrics
         )
+        self.state.reregistration_s = config.executor_reregistration_timeout
         take_identity(self.state, credential)
         sandboxes = Sandboxes(work_dir.sandboxes)
         users = prepare_users(config.users, work_dir, sandboxes)
@@ -192,6 +195,18 @@ class AgentDaemon:
         trim = OutputTrim(sandboxes, config.output.bound, self.state.is_live)
         trim.adopt(self.state.tasks.values())
         self._own("output", trim.run())
+        executors = ExecutorServer(
+            Streams(
+                self.state,
+                self._inbox,
+                work_dir.path,
+                clock,
+                partial(metrics.count, "agent_executor_drops"),
+            )
+        )
+        self._opened.push_async_callback(executors.close)
+        if self.state.executors:
+            executors.start()
         machine = LocalMachine(
             sandboxes,
             supervisor,
@@ -204,6 +219,7 @@ class AgentDaemon:
             pulls_of(isolation, put, self._opened),
             trim,
             groups,
+            executors,
         )
         reactor = Reactor(self.state, self.link, machine, put, metrics, clock)
         self._driver = Driver(reactor, self._inbox, checkpoint, metrics, clock)

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from croupier.agent.core.state import REREGISTRATION_S
 from croupier.agent.isolation.flags import IsolationFlags, TaskUserFlags
 from croupier.agent.probe import GivenResources
 from croupier.model.attributes import AttributeValue, parse_attributes
@@ -25,7 +26,7 @@ from croupier.net.address import (
     Address,
     parse_addresses,
 )
-from croupier.process.cli import read_by
+from croupier.process.cli import Seconds, read_by
 from croupier.process.http.hosts import parse_names
 from croupier.process.logging import LogFormat, LogLevel
 from croupier.process.tls.flags import TlsFlags, check_exposed
@@ -118,6 +119,10 @@ class AgentConfig:
     on_stop: OnStop = "leave"
     """What to do with tasks on SIGTERM: leave keeps them running for the next agent on this work
     dir; end ends them, and the agent leaves the cluster."""
+
+    executor_reregistration_timeout: Seconds = REREGISTRATION_S
+    """Time in which an executor has to register again after a restart of the agent, or after its
+    stream broke. Then it is ended."""
 
     resources: Annotated[GivenResources, read_by(GivenResources.parse)] = GivenResources(  # noqa: RUF009
         NOTHING, frozenset()

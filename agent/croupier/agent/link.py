@@ -22,11 +22,14 @@ from croupier.agent.fencing import NewestMaster
 from croupier.agent.wire import (
     Refused,
     health_to_wire,
+    message_to_wire,
     order_from_wire,
+    parts_of,
     register_to_wire,
     returned_to_wire,
 )
 from croupier.model import errors
+from croupier.model.agent_orders import ExecutorMessage
 from croupier.model.health import Problem
 from croupier.model.ids import AgentId, check_id
 from croupier.model.limits import MAX_PER_REPORT
@@ -167,9 +170,15 @@ class Link:
     def send_updates(self, session: int, statuses: Sequence[TaskStatus]) -> None:
         """Queue status updates."""
         for part in self._parts(session, statuses):
-            updates = pb.StatusUpdates(statuses=map(status_to_wire, part))
-            if not self._session.send(pb.Report(updates=updates)):
-                return
+            for same in parts_of(part):
+                updates = pb.StatusUpdates(statuses=map(status_to_wire, same))
+                if not self._session.send(pb.Report(updates=updates)):
+                    return
+
+    def send_message(self, session: int, message: ExecutorMessage) -> None:
+        """Send a message of an executor to its framework; it is lost if it does not fit."""
+        if session == self._number:
+            self._session.send(message_to_wire(message))
 
     def send_health(self, session: int | None, problems: tuple[Problem, ...]) -> None:
         """Report the problems that prevent launches, now and in heartbeats."""

@@ -11,10 +11,11 @@ from itertools import chain, islice
 from signal import Signals
 from typing import Final
 
-from croupier.agent.core.effects import CheckHealth, Spawn
+from croupier.agent.core.effects import CheckHealth, CloseExecutor, Spawn, ToExecutor
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Vanished
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import GroupKey, Key
+from croupier.agent.executors.service import ExecutorServer
 from croupier.agent.group_directories import GroupDirectories
 from croupier.agent.health_check import HealthCheck
 from croupier.agent.isolation.image_pulls import Pulls
@@ -75,6 +76,7 @@ class LocalMachine:
         pulls: fetches images; None: tasks cannot have some.
         output: bounds the output of tasks.
         groups: has the directories that tasks of a group share.
+        executors: the server for executors.
     """
 
     sandboxes: Sandboxes
@@ -88,6 +90,7 @@ class LocalMachine:
     pulls: Pulls | None
     output: OutputTrim
     groups: GroupDirectories
+    executors: ExecutorServer
 
     def has_sandbox(self, order: LaunchTask) -> bool:
         """Return whether the task has a sandbox already."""
@@ -123,7 +126,8 @@ class LocalMachine:
                     spawn.run, key, info, sandbox.path, argv, environment, user, program=argv[0]
                 )
                 launch = self._with_group(launch, state.tasks[key].group)
-                self.supervisor.spawn(self._isolated(self._with_secrets(launch, spawn)), sandbox)
+                launch = self._with_secrets(self._as_executor(launch), spawn)
+                self.supervisor.spawn(self._isolated(launch), sandbox)
                 self.output.add(key, info)
         except Unavailable as error:
             return self._fail(key, "isolation", str(error), str(error))
@@ -181,6 +185,10 @@ class LocalMachine:
         with suppress(OSError):
             self.groups.remove(group)
 
+    def to_executor(self, effect: ToExecutor | CloseExecutor) -> None:
+        """Send a message on the stream of an executor, or end the stream."""
+        self.executors.streams.perform(effect)
+
     def check_health(self, wanted: CheckHealth) -> None:
         """Plan a health check; it replaces a planned one."""
         self.health_check.ask(wanted)
@@ -211,7 +219,14 @@ class LocalMachine:
         if launch.info.command.secret_files:
             directory = str(self.secret_files.write(spawn.run, spawn.secrets, launch.user))
             variables = {DIRECTORY_VARIABLE: directory}
-        return replace(launch, environment={**launch.environment, **variables}, secrets=directory)
+        read_only = (*launch.read_only, directory) if directory else launch.read_only
+        return replace(launch, environment={**launch.environment, **variables}, read_only=read_only)
+
+    def _as_executor(self, launch: Launch) -> Launch:
+        """Tell an executor how to reach this agent."""
+        if launch.info.executor is None:
+            return launch
+        return self.executors.introduced(launch)
 
 
 def _text(error: OSError) -> str:

@@ -54,6 +54,10 @@ COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         "Commands ordered beside tasks by outcome: ended, refused, or cancelled with their stream.",
         ("outcome",),
     ),
+    "agent_executor_drops": (
+        "Messages of executors, or for them, and updates that were dropped.",
+        ("what",),
+    ),
     "agent_outdated_orders": ("Kills refused because their framework epoch was old.", ()),
     "agent_launches_refused": ("Launches refused because the agent was unhealthy.", ()),
     "agent_recovered_tasks": (
@@ -76,6 +80,7 @@ _LABEL_VALUES = {
     "agent_container_errors": ("user", "sandbox", "secrets", "isolation", "exec"),
     "agent_recovered_tasks": tuple(_OUTCOMES.values()),
     "agent_execs": ("ended", "refused", "cancelled"),
+    "agent_executor_drops": ("to_framework", "to_executor", "update"),
 }
 
 
@@ -181,6 +186,8 @@ class Metrics:
             case fx.SendUpdates(_, statuses, again):
                 outcome = "resent" if again else "sent"
                 self.count("agent_status_updates", outcome, by=len(statuses))
+            case fx.Dropped(what):
+                self.count("agent_executor_drops", what)
             case fx.Acknowledged(count):
                 self.count("agent_status_updates", "acknowledged", by=count)
             case fx.Spawn(key):

@@ -35,7 +35,7 @@ from croupier.agent.core.records import Record
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
 from croupier.agent.core.tasks import GroupKey, Key
-from croupier.model.agent_orders import LaunchGroup, LaunchTask
+from croupier.model.agent_orders import ExecutorMessage, LaunchGroup, LaunchTask
 from croupier.model.clock import Clock
 from croupier.model.health import Problem
 from croupier.model.task import TaskStatus
@@ -50,7 +50,14 @@ LAZY_S = 0.1
 HOLD_S = 0.02
 
 
-_MESSAGES = (fx.SendRegister, fx.SendUpdates, fx.RefuseLaunch, fx.ReturnTasks, fx.HealthChanged)
+Message = (
+    fx.SendRegister
+    | fx.SendUpdates
+    | fx.RefuseLaunch
+    | fx.ReturnTasks
+    | fx.HealthChanged
+    | fx.SendMessage
+)
 
 
 class Session(Protocol):
@@ -67,6 +74,9 @@ class Session(Protocol):
 
     def send_returned(self, session: int, keys: Sequence[Key]) -> None:
         """Report lined-up tasks that will not start."""
+
+    def send_message(self, session: int, message: ExecutorMessage) -> None:
+        """Send a message of an executor to its framework, once."""
 
     def send_health(self, session: int | None, problems: tuple[Problem, ...]) -> None:
         """Report the problems that prevent launches."""
@@ -105,6 +115,9 @@ class Machine(Protocol):
 
     def forget_group(self, group: GroupKey) -> None:
         """Remove the directory that the tasks of a group shared."""
+
+    def to_executor(self, effect: fx.ToExecutor | fx.CloseExecutor) -> None:
+        """Send a message on the stream of an executor, or end the stream."""
 
     def check_health(self, wanted: fx.CheckHealth) -> None:
         """Plan a health check; it replaces a planned one. `HealthChecked` follows."""
@@ -211,7 +224,7 @@ class Reactor:
     def send(self, batch: Batch) -> None:
         """Send the messages of a batch: its other effects may take a millisecond."""
         for effect in batch.effects:
-            if isinstance(effect, _MESSAGES):
+            if isinstance(effect, Message):
                 self._perform(effect)
         if batch.is_urgent and self._send_by is not None and self._clock.now() >= self._send_by:
             self._send_held()
@@ -224,7 +237,7 @@ class Reactor:
             Unavailable: as `Machine.adopt` does.
         """
         for effect in batch.effects:
-            if not isinstance(effect, _MESSAGES):
+            if not isinstance(effect, Message):
                 self._perform(effect)
         until = self._clock.now() + LAUNCH_BUDGET_S
         while self._adoptions and self._clock.now() < until:
@@ -252,21 +265,19 @@ class Reactor:
 
     def _perform(self, effect: fx.Effect) -> None:
         match effect:
-            case fx.SendRegister(session):
-                self._flush()
-                # It carries all updates.
-                self._held, self._send_by = [], None
-                self._session.send_register(session, self.state)
-            case fx.SendUpdates():
-                self._send_or_hold(effect)
-            case fx.RefuseLaunch() | fx.ReturnTasks():
-                self._refuse(effect)
             case fx.HealthChanged(session):
                 # `decide_at_once` may have found a problem since this effect was decided.
                 effect = fx.HealthChanged(session, self.state.health.problems)
-                self._flush()
-                self._session.send_health(session, effect.problems)
-            case fx.Checkpoint() | fx.Moved() | fx.Acknowledged() | fx.Outdated():
+                self._send_message(effect)
+            case (
+                fx.SendRegister()
+                | fx.SendUpdates()
+                | fx.RefuseLaunch()
+                | fx.ReturnTasks()
+                | fx.SendMessage()
+            ):
+                self._send_message(effect)
+            case fx.Checkpoint() | fx.Moved() | fx.Acknowledged() | fx.Outdated() | fx.Dropped():
                 pass
             case fx.Spawn():
                 self._spawns.append(effect)
@@ -276,6 +287,8 @@ class Reactor:
                 self._cancel(key)
             case fx.Signal(key, _, number):
                 self._machine.signal(key, number)
+            case fx.ToExecutor() | fx.CloseExecutor():
+                self._machine.to_executor(effect)
             case fx.ForgetRun() | fx.Forget() | fx.ForgetGroup():
                 self._forget(effect)
             case fx.CheckHealth():
@@ -292,6 +305,26 @@ class Reactor:
                 self._machine.retire(key)
             case fx.ForgetGroup(group):
                 self._machine.forget_group(group)
+
+    def _send_message(self, message: Message) -> None:
+        match message:
+            case fx.SendRegister(session):
+                self._flush()
+                # It carries all updates.
+                self._held, self._send_by = [], None
+                self._session.send_register(session, self.state)
+            case fx.SendUpdates():
+                self._send_or_hold(message)
+            case fx.RefuseLaunch() | fx.ReturnTasks():
+                self._refuse(message)
+            case fx.HealthChanged(session, problems):
+                self._flush()
+                self._session.send_health(session, problems)
+            case fx.SendMessage(session, said):
+                self._flush()
+                self._session.send_message(session, said)
+            case _:
+                assert_never(message)
 
     def _cancel(self, key: Key) -> None:
         if self._machine.cancel(key):

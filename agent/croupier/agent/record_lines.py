@@ -73,6 +73,7 @@ _KINDS: Final[dict[str, tuple[type, Both]]] = {
     "forget_framework": (
         r.ForgetFramework, Both(lambda record: record.framework_id, r.ForgetFramework)
     ),
+    "task_in_executor": (r.TaskRecord, Both(_task_to_wire, _task_from_wire)),
     "task": (r.TaskRecord, Both(_task_to_wire, _task_from_wire)),
     "update": (
         r.UpdateRecord,
@@ -96,6 +97,8 @@ _NAMES: Final = {cls: (name, both) for name, (cls, both) in _KINDS.items()}
 def record_to_wire(record: r.Record) -> CheckpointRecord:
     """Return the message for `record`."""
     name, both = _NAMES[type(record)]
+    if isinstance(record, r.TaskRecord) and record.info.executor_id:
+        name = "task_in_executor"
     return CheckpointRecord(**{name: both.to_wire(record)})
 
 
@@ -283,9 +286,20 @@ class CurrentRecords:
         place = r.place_of(record)
         if not r.forgets(record):
             self.put(place, span)
+            if isinstance(record, r.AcknowledgedRecord):
+                self._drop_acknowledged(place[0], record.sequence)
             return
         gone = self.spans.pop(place[0], {})
         self.size -= sum(end - begin for begin, end in gone.values())
+
+    def _drop_acknowledged(self, subject: str, sequence: int) -> None:
+        """Drop the acknowledged updates of a task, but not its latest one: it has its state."""
+        parts = self.spans[subject]
+        numbers = [int(part) for part in parts if part.isdigit()]
+        for number in numbers:
+            if number <= sequence and number != max(numbers):
+                begin, end = parts.pop(str(number))
+                self.size -= end - begin
 
     def put(self, place: r.Place, span: Span) -> None:
         """Add the span of a record, in place of an earlier one."""

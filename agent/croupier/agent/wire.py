@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from croupier.agent.core.events import Event, GroupLaunch, LaunchWithSecrets
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key, LocalTask
 from croupier.model.agent_orders import (
     AcknowledgeUpdate,
+    ExecutorMessage,
     KillTask,
     LaunchGroup,
     LaunchTask,
@@ -21,13 +22,19 @@ from croupier.model.ids import DEFAULT_ROLE, FrameworkId, TaskId, check_role
 from croupier.model.isolation import feature_names
 from croupier.model.secrets import SecretValues
 from croupier.model.store_position import check_epoch
-from croupier.model.task import MAX_GRACE_MS, Reason
+from croupier.model.task import MAX_GRACE_MS, Reason, TaskStatus
 from croupier.model.task_group import MAX_GROUP_TASKS
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1.task_pb2 import TaskInfo
 from croupier.wire.resources import check_count, resources_to_wire
 from croupier.wire.store_position import position_to_wire
-from croupier.wire.task import secrets_from_wire, status_to_wire, task_from_wire, task_to_wire
+from croupier.wire.task import (
+    message_from_wire,
+    secrets_from_wire,
+    status_to_wire,
+    task_from_wire,
+    task_to_wire,
+)
 
 # A larger REGISTER carries only the fields of tasks that affect decisions: the others may have
 # 128 KB for each task. If it is still larger, its tasks come in pages.
@@ -70,6 +77,8 @@ def register_to_wire(identity: pb.Register, state: AgentState) -> list[pb.Report
                     resources=whole.resources,
                     kill_policy=whole.kill_policy,
                     group=whole.group if whole.HasField("group") else None,
+                    executor=whole.executor if whole.HasField("executor") else None,
+                    executor_id=whole.executor_id,
                 )
             )
     if register.ByteSize() <= SLIM_BYTES:
@@ -143,6 +152,8 @@ def order_from_wire(order: pb.Order) -> Event:
             )
         case "recall":
             return RecallTask(FrameworkId(order.recall.framework_id), TaskId(order.recall.task_id))
+        case "executor_message":
+            return message_from_wire(order.executor_message)
         case "resend":
             return ResendUpdates(FrameworkId(order.resend.framework_id))
         case kind:
@@ -163,6 +174,28 @@ def _launch_from_wire(launch: pb.LaunchTask) -> tuple[LaunchTask, SecretValues |
     return order, secrets
 
 
+def parts_of(statuses: Sequence[TaskStatus]) -> Iterator[list[TaskStatus]]:
+    """Yield statuses in parts whose data fit one report together."""
+    part: list[TaskStatus] = []
+    size = 0
+    for status in statuses:
+        if part and size + len(status.data) > PAGE_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(status)
+        size += len(status.data)
+    yield part
+
+
+def message_to_wire(message: ExecutorMessage) -> pb.Report:
+    """Return the report of a message of an executor."""
+    return pb.Report(
+        executor_message=pb.ExecutorMessage(
+            framework_id=message.framework_id, task_id=message.task_id, data=message.data
+        )
+    )
+
+
 def _problems(problems: Iterable[Problem]) -> list[pb.HealthProblem]:
     return [pb.HealthProblem(part=each.part, message=each.message) for each in problems]
 
@@ -171,7 +204,8 @@ def _task_to_wire(task: LocalTask) -> pb.AgentTask:
     return pb.AgentTask(
         framework_id=task.framework_id,
         task=task_to_wire(task.info),
-        latest=status_to_wire(task.status),
+        # The unacknowledged updates have the data.
+        latest=status_to_wire(task.status.without_data()),
         unacknowledged=[status_to_wire(status) for status in task.updates.waiting],
         role=task.role,
         proof=bytes.fromhex(task.proof),

@@ -17,7 +17,7 @@ _LOCK_POLL_S = 0.05
 # Permission of all users to pass through a directory.
 _PASS = 0o011
 # Directories in which the agent makes and removes files.
-PARTS = ("sandboxes", "groups", "runs", "execs", "removed", "spare")
+PARTS = ("sandboxes", "groups", "runs", "execs", "removed", "spare", "executors")
 # A file that exists from an agent's first start on.
 LOCK = "lock"
 # Advice to the operator of an agent whose work dir was removed.

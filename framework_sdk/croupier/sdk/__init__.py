@@ -6,7 +6,8 @@
 
     Hello(demand=UNIT, demand_count=1).run_forever()
 
-These names are the whole public API, with `croupier.sdk.testing` for tests.
+These names are the whole public API, with `croupier.sdk.executor` for executors and
+`croupier.sdk.testing` for tests.
 """
 
 from croupier.model.attributes import (
@@ -33,6 +34,7 @@ from croupier.model.errors import (
     Unauthenticated,
     Unavailable,
 )
+from croupier.model.executor import ExecutorSpec
 from croupier.model.ids import Role
 from croupier.model.isolation import Isolation, Limits, Usage
 from croupier.model.resources import Resources
@@ -41,7 +43,7 @@ from croupier.model.verdict import TaskVerdict, Verdict
 from croupier.sdk.core.offers import fit
 from croupier.sdk.credentials import Credentials
 from croupier.sdk.framework import Framework
-from croupier.sdk.offer import Agent, Failure, Offer, PreemptRequest
+from croupier.sdk.offer import Agent, Failure, Message, Offer, PreemptRequest
 from croupier.sdk.task import Task
 
 __all__ = [
@@ -51,12 +53,14 @@ __all__ = [
     "Credentials",
     "CroupierError",
     "Demand",
+    "ExecutorSpec",
     "FailedOver",
     "Failure",
     "Framework",
     "InvalidRequest",
     "Isolation",
     "Limits",
+    "Message",
     "NotFound",
     "Offer",
     "PermissionDenied",

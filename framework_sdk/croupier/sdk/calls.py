@@ -86,9 +86,21 @@ class Calls:
         self._send, self._connected_at = send, self._clock.now()
         self._stream += 1
         self._max_bytes = max_bytes or MAX_MESSAGE_BYTES
+        self._give_up_messages()
         for entry in self._ledger.carry(self._stream):
             send(entry.call.call)
         self._pump()
+
+    def _give_up_messages(self) -> None:
+        """End the calls with messages that an earlier stream carried: they arrive at most once."""
+        for entry in self._ledger.open_calls():
+            pending = entry.call
+            if not entry.stream or not pending.call.HasField("send_message"):
+                continue
+            self._ledger.close(entry.seq)
+            if pending.waiter is not None and not pending.waiter.done():
+                lost = Unavailable("the connection to the master broke; the message may be lost")
+                pending.waiter.set_exception(lost)
 
     def detach(self) -> None:
         """Make calls wait for the next stream."""

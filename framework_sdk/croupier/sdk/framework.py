@@ -26,7 +26,7 @@ from croupier.sdk.core.subscription import Subscription, demands_of, one_demand,
 from croupier.sdk.credentials import Credentials, CredentialSource
 from croupier.sdk.framework_calls import FrameworkCalls
 from croupier.sdk.log import log_event
-from croupier.sdk.offer import Failure, Offer, PreemptRequest
+from croupier.sdk.offer import Failure, Message, Offer, PreemptRequest
 from croupier.sdk.session import Session
 from croupier.sdk.settings import Settings
 from croupier.v1 import framework_pb2 as pb
@@ -167,6 +167,9 @@ class Framework(FrameworkCalls):
 
     async def on_failure(self, failure: Failure) -> None:
         """Handle the loss of an agent. Updates report the states of its tasks."""
+
+    async def on_message(self, message: Message) -> None:
+        """Handle a message from an executor. Each arrives at most once; some may be lost."""
 
     async def on_preempt(self, request: PreemptRequest) -> None:
         """Handle a preemption request: end its tasks, or the master kills them.

@@ -9,6 +9,7 @@ from croupier.model.attributes import Constraint, check_constraints, facts_of
 from croupier.model.demand import Demand, check_demands
 from croupier.model.durations import to_milliseconds
 from croupier.model.errors import InvalidRequest, ProtocolViolation
+from croupier.model.executor import check_message
 from croupier.model.ids import Role
 from croupier.model.isolation import known_features
 from croupier.model.limits import DEFAULT_REFUSE_S
@@ -97,7 +98,12 @@ class FrameworkCalls:
             launch=AcceptedTasks(
                 Role(first.role),
                 tuple(task.resources for task in launched),
-                facts_of(first.hostname, first.attributes, known_features(first.isolation)),
+                facts_of(
+                    first.hostname,
+                    first.attributes,
+                    known_features(first.isolation),
+                    first.agent_id,
+                ),
             ),
         )
         if [task.task_id for task in verdict.tasks] != [task.task_id for task in launched]:
@@ -261,6 +267,26 @@ class FrameworkCalls:
         if grace_s is not None:
             kill.kill_policy.grace_ms = to_milliseconds("the kill grace", grace_s)
         await self._call(pb.Call(kill=kill))
+
+    async def send_message(self, executor_id: str, data: bytes) -> None:
+        """Send a message to an executor. It arrives at most once, and may be lost.
+
+        It is lost if the executor is not registered with its agent, or takes no more messages. What
+        must arrive is the `data` of a task.
+
+        Args:
+            executor_id: the task id of the executor.
+            data: at most 64 KiB.
+
+        Raises:
+            NotFound: if the master knows no such task of this framework.
+            InvalidRequest: if the data are too large, or that task is no executor.
+            Conflict: if the executor has ended.
+            Unavailable: if the message was dropped, because the agent is not connected or there
+                are too many messages; or if the connection broke, so that it may be lost.
+        """
+        message = pb.SendMessage(task_id=executor_id, data=check_message(data))
+        await self._call(pb.Call(send_message=message))
 
     async def reconcile(self, task_ids: Iterable[str] | None = None) -> None:
         """Make the master send the state of these tasks, or of all if None, to `on_update`.

@@ -68,6 +68,19 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class Message:
+    """A message from an executor of the framework.
+
+    Attributes:
+        executor_id: the task id of the executor.
+    """
+
+    executor_id: str
+    agent_id: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class PreemptRequest:
     """A starving role is entitled to the resources of these tasks: end them, or the master does.
 

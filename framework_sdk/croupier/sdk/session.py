@@ -41,7 +41,7 @@ from croupier.sdk.core.subscription import AcceptedTasks, Demands, Subscription
 from croupier.sdk.credentials import CredentialSource
 from croupier.sdk.dispatch import Dispatcher, HandlerCall, Inbox
 from croupier.sdk.log import log_event
-from croupier.sdk.offer import Agent, Failure
+from croupier.sdk.offer import Agent, Failure, Message
 from croupier.sdk.output import Reader
 from croupier.sdk.settings import Settings
 from croupier.sdk.wire import agent_from_wire, offer_from_wire, preempt_from_wire, subscribe_call
@@ -337,6 +337,11 @@ class Session:
                 )
                 ids = {"agent_id": failure.agent_id}
                 put(HandlerCall("on_failure", partial(framework.on_failure, failure), ids))
+            case "message_arrived":
+                arrived = event.message_arrived
+                message = Message(arrived.task_id, arrived.agent_id, arrived.data)
+                ids = {"task_id": message.executor_id}
+                put(HandlerCall("on_message", partial(framework.on_message, message), ids))
             case "preempt_request":
                 request = preempt_from_wire(event.preempt_request, self._clock)
                 ids = {"agent_id": request.agent_id}

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from croupier.model.durations import to_milliseconds
 from croupier.model.errors import InvalidRequest
+from croupier.model.executor import ExecutorSpec
 from croupier.model.ids import TaskId
 from croupier.model.isolation import Isolation, Limits, feature_names, parse_limits
 from croupier.model.output_bound import NO_OUTPUT_BOUND, OutputBound, parse_output_size
@@ -24,6 +25,7 @@ class Task:
     """A command to run on an agent. Immutable.
 
         Task(command=["sleep", "5"], resources=Resources.parse("cpus:1;mem:128MB"))
+        Task(executor_id="pool-1", data=b"job 7", resources=Resources.parse("cpus:1;mem:128MB"))
         Task(shell="wc -w < /etc/passwd", resources=Resources.parse("cpus:0.5;mem:64MB"))
 
     Attributes:
@@ -60,6 +62,9 @@ class Task:
         output_size: int | str = 0,
         output_files: int = 0,
         part: str = "member",
+        executor: ExecutorSpec | None = None,
+        executor_id: str = "",
+        data: bytes = b"",
     ) -> None:
         """Describe a task.
 
@@ -94,6 +99,11 @@ class Task:
             part: its part in a group: `member` (if it does not end as FINISHED, all others are
                 ended), `sidecar` (its end ends no other, and it is ended with the last member) or
                 `leader` (its end ends all others).
+            executor: makes the task an executor, whose program runs a
+                `croupier.sdk.executor.Executor`.
+            executor_id: the task id of the executor that runs the task, on the same agent, in
+                place of a command. It has been launched, or stands before this task.
+            data: for that executor, or of the executor itself; at most 128 KiB.
 
         Raises:
             InvalidRequest: if no agent can ever run the task.
@@ -117,6 +127,9 @@ class Task:
             isolation=Isolation(namespaces, not network, image),
             max_completion_ms=_completion_ms(max_completion_s),
             output=_output_bound(output_size, output_files),
+            executor=executor,
+            executor_id=TaskId(executor_id),
+            data=data,
         )
         self.info.check()
         for variable, value in self.info.command.environment.items():

@@ -172,6 +172,8 @@ def _call_cost(call: calls.Call) -> int:
             return 4 * len(call.tasks)
         case calls.Withdraw():
             return 3 * len(call.task_ids)
+        case calls.SendMessage():
+            return 1 + len(call.data) // 4096
         case calls.Decline():
             return len(call.offer_ids)
         case calls.Acknowledge():

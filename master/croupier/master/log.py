@@ -44,6 +44,7 @@ EVENTS: Final[Mapping[type[facts.Fact], tuple[str, int]]] = {
     facts.RoleChanged: ("role_changed", logging.INFO),
     facts.PreemptionBegun: ("preemption_begun", logging.INFO),
     facts.PreemptionEnded: ("preemption_ended", logging.INFO),
+    facts.ExecutorMessaged: ("executor_messaged", logging.DEBUG),
     facts.UpdateHandled: ("update_handled", logging.DEBUG),
     facts.UpdateAcknowledged: ("update_acknowledged", logging.DEBUG),
     facts.TaskLined: ("task_lined", logging.DEBUG),

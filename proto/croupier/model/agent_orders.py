@@ -73,4 +73,21 @@ class RecallTask:
     task_id: TaskId
 
 
-TaskOrder = RecallTask | LaunchTask | LaunchGroup | KillTask | AcknowledgeUpdate | ResendUpdates
+@value
+class ExecutorMessage:
+    """A message of a framework to one of its executors, or back; lost if the peer is away."""
+
+    framework_id: FrameworkId
+    task_id: TaskId
+    data: bytes
+
+
+TaskOrder = (
+    RecallTask
+    | LaunchTask
+    | LaunchGroup
+    | KillTask
+    | AcknowledgeUpdate
+    | ResendUpdates
+    | ExecutorMessage
+)

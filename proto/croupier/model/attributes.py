@@ -27,6 +27,7 @@ Attributes = Mapping[str, AttributeValue]
 # Facts that are no attributes, but that constraints can name.
 HOSTNAME = "hostname"
 ISOLATION = "isolation"
+AGENT_ID = "agent_id"
 MAX_TEXT = 1024
 MAX_ATTRIBUTES = 64
 MAX_CONSTRAINTS = 100
@@ -292,16 +293,18 @@ def attribute_text(value: AttributeValue) -> str:
 
 
 def facts_of(
-    hostname: str, attributes: Attributes, features: Features = NO_FEATURES
+    hostname: str, attributes: Attributes, features: Features = NO_FEATURES, agent_id: str = ""
 ) -> dict[str, str]:
-    """Return an agent's attributes as text, with `hostname` and `isolation`, for constraints.
+    """Return an agent's attributes as text, with the facts beside them, for constraints.
 
     `isolation` is the sorted list of its features, joined by commas; an agent without any has
-    none. Attributes of these two names do not count.
+    none. Attributes named `hostname`, `isolation` or `agent_id` do not count.
     """
     facts = {name: attribute_text(value) for name, value in attributes.items()}
     facts.pop(ISOLATION, None)
     if features:
         facts[ISOLATION] = ",".join(feature_names(features))
     facts[HOSTNAME] = hostname
+    if agent_id:
+        facts[AGENT_ID] = agent_id
     return facts

@@ -5,15 +5,16 @@ document cannot name any other type, so a hostile document can only fail to deco
 types and fields and quote no values, since a document may hold secrets.
 
 A codec knows atoms, ids, enums, literals, tuples, frozen sets, mappings, dataclasses, unions,
-`Resources`, `Fraction` and the tree of errors. Names are those of Python, unless the codec is given
-others: a rename in Python keeps the written name so. Fields of a dataclass that have their default
-are left out. In a union of dataclasses, `kind` names the class.
+`Resources`, `Fraction`, bytes and the tree of errors. Names are those of Python, unless the codec
+is given others: a rename in Python keeps the written name so. Fields of a dataclass that have their
+default are left out. In a union of dataclasses, `kind` names the class.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import types
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from enum import Enum
 from fractions import Fraction
@@ -77,6 +78,7 @@ class Codec:
             Resources: Form(_resources, _decode_resources),
             Fraction: Form(lambda each: [each.numerator, each.denominator], _decode_fraction),
             CroupierError: Form(_error, _decode_error),
+            bytes: Form(lambda each: b64encode(each).decode(), _decode_bytes),
             **(special or {}),
         }
         self.form = cache(self._form)
@@ -323,6 +325,10 @@ def _sequence(form: Form, written: Callable[[Any], Any], made: Callable[[Any], A
     if encode is None:
         return Form(written, decode)
     return Form(lambda values: written([encode(each) for each in values]), decode)
+
+
+def _decode_bytes(document: Any) -> bytes:
+    return b64decode(_check_type(str, document), validate=True)
 
 
 def _decode_fraction(document: Any) -> Fraction:

@@ -44,6 +44,7 @@ class Feature(Enum):
         IMAGES: run a task in a container image or root directory.
         USAGE: measure all processes of a task, not only those that it waited for.
         GROUPS: start and end the tasks of a group together.
+        EXECUTORS: run executors, and tasks in them.
     """
 
     USERS = "users"
@@ -60,12 +61,13 @@ class Feature(Enum):
     USAGE = "usage"
     DISK_QUOTA = "disk-quota"
     GROUPS = "groups"
+    EXECUTORS = "executors"
 
 
 Features = frozenset[Feature]
 NO_FEATURES: Final[Features] = frozenset()
 # No isolator is needed for these.
-OF_EVERY_AGENT: Final[Features] = frozenset({Feature.GROUPS})
+OF_EVERY_AGENT: Final[Features] = frozenset({Feature.GROUPS, Feature.EXECUTORS})
 _BY_NAME: Final = {feature.value: feature for feature in Feature}
 
 

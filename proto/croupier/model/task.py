@@ -17,6 +17,7 @@ from enum import IntEnum
 from typing import Final
 
 from croupier.model.errors import Conflict, InvalidRequest
+from croupier.model.executor import MAX_TASK_DATA, ExecutorSpec
 from croupier.model.ids import AgentId, FrameworkId, TaskId, check_id
 from croupier.model.isolation import (
     MAX_COMPLETION_MS,
@@ -133,7 +134,9 @@ class Reason(_Named):
     MEMORY_LIMIT = 23
     DISK_LIMIT = 24
     TIMED_OUT = 25
+    EXECUTOR_REGISTRATION_TIMEOUT = 26
     GROUP_ENDED = 27
+    EXECUTOR_REREGISTRATION_TIMEOUT = 28
 
     @property
     def is_limit(self) -> bool:
@@ -256,6 +259,11 @@ class Command:
             raise InvalidRequest("the secrets are too large")
 
 
+NO_TASK: Final = TaskId("")
+# Command, limits, isolation and output of a task that an executor runs.
+_IN_EXECUTOR: Final = (Command(), NO_LIMITS, NO_ISOLATION, NO_OUTPUT_BOUND)
+
+
 @dataclass(frozen=True, slots=True)
 class TaskInfo:
     """A framework's description of a task.
@@ -264,6 +272,9 @@ class TaskInfo:
         grace_ms: time between SIGTERM and SIGKILL.
         max_completion_ms: the task is ended this long after its start; 0: never.
         output: how much of its output is kept.
+        executor: makes it an executor; None: it is none.
+        executor_id: the executor that runs it, in place of a command; empty: it has none.
+        data: bytes for that executor, or of the executor itself.
         group: its membership in a group; None: it is in none.
         encoded: the message that describes it, as it came, so that it need not be written again;
             empty if there is none. A copy that differs has none. It holds no secret.
@@ -279,6 +290,9 @@ class TaskInfo:
     isolation: Isolation = NO_ISOLATION
     max_completion_ms: int = 0
     output: OutputBound = NO_OUTPUT_BOUND
+    executor: ExecutorSpec | None = None
+    executor_id: TaskId = NO_TASK
+    data: bytes = b""
     group: TaskGroup | None = None
     encoded: bytes = field(init=False, default=b"", compare=False, repr=False)
 
@@ -297,6 +311,8 @@ class TaskInfo:
             + self.command.size
             + len(self.isolation.image)
             + len(self.group_id)
+            + len(self.executor_id)
+            + len(self.data)
             + sum(len(key) + len(value) for key, value in self.labels)
         )
 
@@ -314,11 +330,13 @@ class TaskInfo:
         """Return what an agent must be able to enforce for the task."""
         is_plain = self.limits is NO_LIMITS and self.isolation is NO_ISOLATION
         needs = NO_FEATURES if is_plain else self.limits.needs() | self.isolation.needs()
+        if self.executor is not None or self.executor_id:
+            needs |= {Feature.EXECUTORS}
         return needs if self.group is None else needs | {Feature.GROUPS}
 
     def outline(self) -> TaskInfo:
-        """Return the task without its command, labels and image."""
-        return replace(self, command=Command(), labels=(), isolation=NO_ISOLATION)
+        """Return the task without its command, labels, image and data."""
+        return replace(self, command=Command(), labels=(), isolation=NO_ISOLATION, data=b"")
 
     def slimmed(self) -> TaskInfo:
         """Return the task without sealed values; if it is large, its outline with its name cut."""
@@ -354,7 +372,28 @@ class TaskInfo:
                     "a task of a group cannot be without network: no agent can give the tasks of"
                     " one group a network of their own"
                 )
-        self.command.check()
+        self._check_executor()
+        if not self.executor_id:
+            self.command.check()
+
+    def _check_executor(self) -> None:
+        if len(self.data) > MAX_TASK_DATA:
+            raise InvalidRequest(f"the task's data are larger than {MAX_TASK_DATA} bytes")
+        if self.executor is not None:
+            self.executor.check()
+            if self.executor_id:
+                raise InvalidRequest("an executor cannot run in another executor")
+        elif self.executor_id:
+            check_id("executor", self.executor_id)
+            if self.group is not None:
+                raise InvalidRequest("a task in an executor cannot be in a group")
+            own = (self.command, self.limits, self.isolation, self.output)
+            if own != _IN_EXECUTOR:
+                raise InvalidRequest(
+                    "a task in an executor has no command, limits, isolation or output of its own"
+                )
+        elif self.data:
+            raise InvalidRequest("data are for executors and for tasks in them")
 
     def _check_limits(self) -> None:
         """Check that no limit is below what the task is charged for."""
@@ -372,9 +411,6 @@ def check_grace(grace_ms: int) -> int:
     if not 0 <= grace_ms <= MAX_GRACE_MS:
         raise InvalidRequest("the kill grace must be between 0 and 24 hours")
     return grace_ms
-
-
-NO_TASK: Final = TaskId("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,6 +432,8 @@ class TaskStatus:
         is_reconciled: whether it answers RECONCILE; then it may repeat an earlier update.
         usage: what the task has used, with its end; None if it was not measured.
         successor: with its end, from agents only: the task that was lined up and took its place.
+        data, labels: from the executor that runs the task.
+        update_id: names the update to that executor; empty for other updates.
     """
 
     framework_id: FrameworkId
@@ -414,8 +452,15 @@ class TaskStatus:
     is_reconciled: bool = False
     usage: Usage | None = None
     successor: TaskId = NO_TASK
+    data: bytes = b""
+    labels: tuple[tuple[str, str], ...] = ()
+    update_id: bytes = b""
 
     @property
     def needs_acknowledgement(self) -> bool:
         """Whether the update is sent again until it is acknowledged."""
         return self.sequence > 0
+
+    def without_data(self) -> TaskStatus:
+        """Return the status without what its executor added for the framework."""
+        return replace(self, data=b"", labels=()) if self.data or self.labels else self

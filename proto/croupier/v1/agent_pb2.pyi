@@ -274,6 +274,7 @@ class Report(_message.Message):
     REGISTER_PAGE_FIELD_NUMBER: _builtins.int
     HEALTH_FIELD_NUMBER: _builtins.int
     RETURNED_FIELD_NUMBER: _builtins.int
+    EXECUTOR_MESSAGE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def register(self) -> Global___Register: ...
     @_builtins.property
@@ -288,6 +289,8 @@ class Report(_message.Message):
     def health(self) -> Global___AgentHealth: ...
     @_builtins.property
     def returned(self) -> Global___ReturnedTasks: ...
+    @_builtins.property
+    def executor_message(self) -> Global___ExecutorMessage: ...
     def __init__(
         self,
         *,
@@ -298,12 +301,13 @@ class Report(_message.Message):
         register_page: Global___RegisterPage | None = ...,
         health: Global___AgentHealth | None = ...,
         returned: Global___ReturnedTasks | None = ...,
+        executor_message: Global___ExecutorMessage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["goodbye", b"goodbye", "health", b"health", "heartbeat", b"heartbeat", "register", b"register", "register_page", b"register_page", "report", b"report", "returned", b"returned", "updates", b"updates"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["executor_message", b"executor_message", "goodbye", b"goodbye", "health", b"health", "heartbeat", b"heartbeat", "register", b"register", "register_page", b"register_page", "report", b"report", "returned", b"returned", "updates", b"updates"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["goodbye", b"goodbye", "health", b"health", "heartbeat", b"heartbeat", "register", b"register", "register_page", b"register_page", "report", b"report", "returned", b"returned", "updates", b"updates"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["executor_message", b"executor_message", "goodbye", b"goodbye", "health", b"health", "heartbeat", b"heartbeat", "register", b"register", "register_page", b"register_page", "report", b"report", "returned", b"returned", "updates", b"updates"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_report: _TypeAlias = _typing.Literal["register", "updates", "heartbeat", "goodbye", "register_page", "health", "returned"]  # noqa: Y015
+    _WhichOneofReturnType_report: _TypeAlias = _typing.Literal["register", "updates", "heartbeat", "goodbye", "register_page", "health", "returned", "executor_message"]  # noqa: Y015
     _WhichOneofArgType_report: _TypeAlias = _typing.Literal["report", b"report"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_report) -> _WhichOneofReturnType_report | None: ...
 
@@ -659,6 +663,7 @@ class Order(_message.Message):
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     EXEC_FIELD_NUMBER: _builtins.int
     RECALL_FIELD_NUMBER: _builtins.int
+    EXECUTOR_MESSAGE_FIELD_NUMBER: _builtins.int
     LAUNCH_GROUP_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def registered(self) -> Global___Registered: ...
@@ -679,6 +684,8 @@ class Order(_message.Message):
     @_builtins.property
     def recall(self) -> Global___RecallTask: ...
     @_builtins.property
+    def executor_message(self) -> Global___ExecutorMessage: ...
+    @_builtins.property
     def launch_group(self) -> Global___LaunchTaskGroup: ...
     def __init__(
         self,
@@ -692,17 +699,49 @@ class Order(_message.Message):
         heartbeat: _framework_pb2.Heartbeat | None = ...,
         exec: Global___OpenExec | None = ...,
         recall: Global___RecallTask | None = ...,
+        executor_message: Global___ExecutorMessage | None = ...,
         launch_group: Global___LaunchTaskGroup | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "error", b"error", "exec", b"exec", "heartbeat", b"heartbeat", "kill", b"kill", "launch", b"launch", "launch_group", b"launch_group", "order", b"order", "recall", b"recall", "registered", b"registered", "resend", b"resend"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "error", b"error", "exec", b"exec", "executor_message", b"executor_message", "heartbeat", b"heartbeat", "kill", b"kill", "launch", b"launch", "launch_group", b"launch_group", "order", b"order", "recall", b"recall", "registered", b"registered", "resend", b"resend"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "error", b"error", "exec", b"exec", "heartbeat", b"heartbeat", "kill", b"kill", "launch", b"launch", "launch_group", b"launch_group", "order", b"order", "recall", b"recall", "registered", b"registered", "resend", b"resend"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "error", b"error", "exec", b"exec", "executor_message", b"executor_message", "heartbeat", b"heartbeat", "kill", b"kill", "launch", b"launch", "launch_group", b"launch_group", "order", b"order", "recall", b"recall", "registered", b"registered", "resend", b"resend"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_order: _TypeAlias = _typing.Literal["registered", "launch", "kill", "acknowledge", "resend", "error", "heartbeat", "exec", "recall", "launch_group"]  # noqa: Y015
+    _WhichOneofReturnType_order: _TypeAlias = _typing.Literal["registered", "launch", "kill", "acknowledge", "resend", "error", "heartbeat", "exec", "recall", "executor_message", "launch_group"]  # noqa: Y015
     _WhichOneofArgType_order: _TypeAlias = _typing.Literal["order", b"order"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_order) -> _WhichOneofReturnType_order | None: ...
 
 Global___Order: _TypeAlias = Order  # noqa: Y015
+
+@_typing.final
+class ExecutorMessage(_message.Message):
+    """A message of a framework to one of its executors, or back. It is sent at most once, and lost if
+    the peer is not connected.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    framework_id: _builtins.str
+    task_id: _builtins.str
+    """The executor."""
+    data: _builtins.bytes
+    """At most 64 KiB."""
+    def __init__(
+        self,
+        *,
+        framework_id: _builtins.str = ...,
+        task_id: _builtins.str = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "framework_id", b"framework_id", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExecutorMessage: _TypeAlias = ExecutorMessage  # noqa: Y015
 
 @_typing.final
 class OpenExec(_message.Message):

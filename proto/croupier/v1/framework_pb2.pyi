@@ -151,6 +151,7 @@ class Call(_message.Message):
     RECONCILE_FIELD_NUMBER: _builtins.int
     TEARDOWN_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
+    SEND_MESSAGE_FIELD_NUMBER: _builtins.int
     SUBMIT_FIELD_NUMBER: _builtins.int
     WITHDRAW_FIELD_NUMBER: _builtins.int
     RELEASE_FIELD_NUMBER: _builtins.int
@@ -178,6 +179,8 @@ class Call(_message.Message):
     @_builtins.property
     def heartbeat(self) -> Global___Heartbeat: ...
     @_builtins.property
+    def send_message(self) -> Global___SendMessage: ...
+    @_builtins.property
     def submit(self) -> Global___Submit: ...
     @_builtins.property
     def withdraw(self) -> Global___Withdraw: ...
@@ -198,15 +201,16 @@ class Call(_message.Message):
         reconcile: Global___Reconcile | None = ...,
         teardown: Global___Teardown | None = ...,
         heartbeat: Global___Heartbeat | None = ...,
+        send_message: Global___SendMessage | None = ...,
         submit: Global___Submit | None = ...,
         withdraw: Global___Withdraw | None = ...,
         release: Global___Release | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accept", b"accept", "acknowledge", b"acknowledge", "call", b"call", "decline", b"decline", "heartbeat", b"heartbeat", "kill", b"kill", "reconcile", b"reconcile", "release", b"release", "revive", b"revive", "submit", b"submit", "subscribe", b"subscribe", "suppress", b"suppress", "teardown", b"teardown", "update_demand", b"update_demand", "withdraw", b"withdraw"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accept", b"accept", "acknowledge", b"acknowledge", "call", b"call", "decline", b"decline", "heartbeat", b"heartbeat", "kill", b"kill", "reconcile", b"reconcile", "release", b"release", "revive", b"revive", "send_message", b"send_message", "submit", b"submit", "subscribe", b"subscribe", "suppress", b"suppress", "teardown", b"teardown", "update_demand", b"update_demand", "withdraw", b"withdraw"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept", b"accept", "acknowledge", b"acknowledge", "call", b"call", "decline", b"decline", "heartbeat", b"heartbeat", "kill", b"kill", "reconcile", b"reconcile", "release", b"release", "revive", b"revive", "seq", b"seq", "submit", b"submit", "subscribe", b"subscribe", "suppress", b"suppress", "teardown", b"teardown", "update_demand", b"update_demand", "withdraw", b"withdraw"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept", b"accept", "acknowledge", b"acknowledge", "call", b"call", "decline", b"decline", "heartbeat", b"heartbeat", "kill", b"kill", "reconcile", b"reconcile", "release", b"release", "revive", b"revive", "send_message", b"send_message", "seq", b"seq", "submit", b"submit", "subscribe", b"subscribe", "suppress", b"suppress", "teardown", b"teardown", "update_demand", b"update_demand", "withdraw", b"withdraw"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_call: _TypeAlias = _typing.Literal["subscribe", "accept", "decline", "update_demand", "suppress", "revive", "kill", "acknowledge", "reconcile", "teardown", "heartbeat", "submit", "withdraw", "release"]  # noqa: Y015
+    _WhichOneofReturnType_call: _TypeAlias = _typing.Literal["subscribe", "accept", "decline", "update_demand", "suppress", "revive", "kill", "acknowledge", "reconcile", "teardown", "heartbeat", "send_message", "submit", "withdraw", "release"]  # noqa: Y015
     _WhichOneofArgType_call: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_call) -> _WhichOneofReturnType_call | None: ...
 
@@ -829,6 +833,35 @@ class Acknowledge(_message.Message):
 Global___Acknowledge: _TypeAlias = Acknowledge  # noqa: Y015
 
 @_typing.final
+class SendMessage(_message.Message):
+    """Sends a message to an executor of the framework. It is delivered at most once, and it is lost if
+    the executor or its agent is not connected. The verdict has an error if the master did not pass
+    the message on. A client does not repeat this call on another stream.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.str
+    """The task id of the executor."""
+    data: _builtins.bytes
+    """At most 64 KiB."""
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.str = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SendMessage: _TypeAlias = SendMessage  # noqa: Y015
+
+@_typing.final
 class Reconcile(_message.Message):
     """Asks for the latest status of these tasks, or of all if none is named. The answer may overtake
     earlier updates. After a terminal answer, this stream carries no earlier update of the task.
@@ -881,6 +914,7 @@ class Event(_message.Message):
     FAILURE_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
+    MESSAGE_ARRIVED_FIELD_NUMBER: _builtins.int
     PREEMPT_REQUEST_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def subscribed(self) -> Global___Subscribed: ...
@@ -899,6 +933,8 @@ class Event(_message.Message):
     @_builtins.property
     def heartbeat(self) -> Global___Heartbeat: ...
     @_builtins.property
+    def message_arrived(self) -> Global___MessageArrived: ...
+    @_builtins.property
     def preempt_request(self) -> Global___PreemptRequest: ...
     def __init__(
         self,
@@ -911,17 +947,46 @@ class Event(_message.Message):
         failure: Global___Failure | None = ...,
         error: Global___Error | None = ...,
         heartbeat: Global___Heartbeat | None = ...,
+        message_arrived: Global___MessageArrived | None = ...,
         preempt_request: Global___PreemptRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "event", b"event", "failure", b"failure", "heartbeat", b"heartbeat", "offers", b"offers", "preempt_request", b"preempt_request", "rescind", b"rescind", "subscribed", b"subscribed", "update", b"update", "verdict", b"verdict"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "event", b"event", "failure", b"failure", "heartbeat", b"heartbeat", "message_arrived", b"message_arrived", "offers", b"offers", "preempt_request", b"preempt_request", "rescind", b"rescind", "subscribed", b"subscribed", "update", b"update", "verdict", b"verdict"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "event", b"event", "failure", b"failure", "heartbeat", b"heartbeat", "offers", b"offers", "preempt_request", b"preempt_request", "rescind", b"rescind", "subscribed", b"subscribed", "update", b"update", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "event", b"event", "failure", b"failure", "heartbeat", b"heartbeat", "message_arrived", b"message_arrived", "offers", b"offers", "preempt_request", b"preempt_request", "rescind", b"rescind", "subscribed", b"subscribed", "update", b"update", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["subscribed", "offers", "rescind", "verdict", "update", "failure", "error", "heartbeat", "preempt_request"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["subscribed", "offers", "rescind", "verdict", "update", "failure", "error", "heartbeat", "message_arrived", "preempt_request"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
 Global___Event: _TypeAlias = Event  # noqa: Y015
+
+@_typing.final
+class MessageArrived(_message.Message):
+    """A message from an executor of the framework. It is sent at most once."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    AGENT_ID_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.str
+    """The task id of the executor."""
+    agent_id: _builtins.str
+    data: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.str = ...,
+        agent_id: _builtins.str = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "data", b"data", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MessageArrived: _TypeAlias = MessageArrived  # noqa: Y015
 
 @_typing.final
 class Subscribed(_message.Message):

@@ -735,6 +735,7 @@ class CheckpointRecord(_message.Message):
     ACKNOWLEDGED_FIELD_NUMBER: _builtins.int
     VOID_FIELD_NUMBER: _builtins.int
     FORGET_TASK_FIELD_NUMBER: _builtins.int
+    TASK_IN_EXECUTOR_FIELD_NUMBER: _builtins.int
     GROUP_FIELD_NUMBER: _builtins.int
     FORGET_GROUP_FIELD_NUMBER: _builtins.int
     forget_framework: _builtins.str
@@ -757,6 +758,10 @@ class CheckpointRecord(_message.Message):
     @_builtins.property
     def forget_task(self) -> Global___CheckpointRecord.TaskKey: ...
     @_builtins.property
+    def task_in_executor(self) -> Global___CheckpointRecord.Task:
+        """A task in an executor. Releases that know no executors refuse the checkpoint."""
+
+    @_builtins.property
     def group(self) -> Global___CheckpointRecord.Group:
         """All tasks of the group are recorded: without this record, none was started."""
 
@@ -775,14 +780,15 @@ class CheckpointRecord(_message.Message):
         acknowledged: _agent_pb2.AcknowledgeUpdate | None = ...,
         void: Global___CheckpointRecord.TaskKey | None = ...,
         forget_task: Global___CheckpointRecord.TaskKey | None = ...,
+        task_in_executor: Global___CheckpointRecord.Task | None = ...,
         group: Global___CheckpointRecord.Group | None = ...,
         forget_group: Global___CheckpointRecord.Group | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "agent", b"agent", "forget_framework", b"forget_framework", "forget_group", b"forget_group", "forget_task", b"forget_task", "framework", b"framework", "group", b"group", "kill", b"kill", "position", b"position", "record", b"record", "task", b"task", "update", b"update", "void", b"void"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "agent", b"agent", "forget_framework", b"forget_framework", "forget_group", b"forget_group", "forget_task", b"forget_task", "framework", b"framework", "group", b"group", "kill", b"kill", "position", b"position", "record", b"record", "task", b"task", "task_in_executor", b"task_in_executor", "update", b"update", "void", b"void"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "agent", b"agent", "forget_framework", b"forget_framework", "forget_group", b"forget_group", "forget_task", b"forget_task", "framework", b"framework", "group", b"group", "kill", b"kill", "position", b"position", "record", b"record", "task", b"task", "update", b"update", "void", b"void"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "agent", b"agent", "forget_framework", b"forget_framework", "forget_group", b"forget_group", "forget_task", b"forget_task", "framework", b"framework", "group", b"group", "kill", b"kill", "position", b"position", "record", b"record", "task", b"task", "task_in_executor", b"task_in_executor", "update", b"update", "void", b"void"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["agent", "position", "framework", "forget_framework", "task", "update", "kill", "acknowledged", "void", "forget_task", "group", "forget_group"]  # noqa: Y015
+    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["agent", "position", "framework", "forget_framework", "task", "update", "kill", "acknowledged", "void", "forget_task", "task_in_executor", "group", "forget_group"]  # noqa: Y015
     _WhichOneofArgType_record: _TypeAlias = _typing.Literal["record", b"record"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_record) -> _WhichOneofReturnType_record | None: ...
 

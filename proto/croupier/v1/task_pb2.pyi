@@ -124,8 +124,12 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """The task's sandbox took more disk than its limit."""
     REASON_TIMED_OUT: _Reason.ValueType  # 25
     """The task did not end within max_completion_ms."""
+    REASON_EXECUTOR_REGISTRATION_TIMEOUT: _Reason.ValueType  # 26
+    """The executor did not register with its agent in time; or the task was for such an executor."""
     REASON_GROUP_ENDED: _Reason.ValueType  # 27
     """Another task of its group has ended."""
+    REASON_EXECUTOR_REREGISTRATION_TIMEOUT: _Reason.ValueType  # 28
+    """The executor did not return to its agent in time; or the task was in such an executor."""
 
 class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
     """The reason of a task's state; Mesos' names."""
@@ -162,8 +166,12 @@ REASON_DISK_LIMIT: Reason.ValueType  # 24
 """The task's sandbox took more disk than its limit."""
 REASON_TIMED_OUT: Reason.ValueType  # 25
 """The task did not end within max_completion_ms."""
+REASON_EXECUTOR_REGISTRATION_TIMEOUT: Reason.ValueType  # 26
+"""The executor did not register with its agent in time; or the task was for such an executor."""
 REASON_GROUP_ENDED: Reason.ValueType  # 27
 """Another task of its group has ended."""
+REASON_EXECUTOR_REREGISTRATION_TIMEOUT: Reason.ValueType  # 28
+"""The executor did not return to its agent in time; or the task was in such an executor."""
 Global___Reason: _TypeAlias = Reason  # noqa: Y015
 
 class _GroupPart:
@@ -471,6 +479,36 @@ class Usage(_message.Message):
 Global___Usage: _TypeAlias = Usage  # noqa: Y015
 
 @_typing.final
+class ExecutorSpec(_message.Message):
+    """Makes a task an executor: a process that takes tasks of its framework on its agent."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REGISTRATION_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    SHUTDOWN_GRACE_MS_FIELD_NUMBER: _builtins.int
+    API_FIELD_NUMBER: _builtins.int
+    registration_timeout_ms: _builtins.int
+    """It is ended if it does not register with its agent in this time. 0: 60 s."""
+    shutdown_grace_ms: _builtins.int
+    """It is ended if it ignores the kill of a task for so long after the grace of the kill. 0: 5 s."""
+    api: _builtins.str
+    """How it speaks to its agent. Empty: ExecutorService. "mesos": the executor API of Mesos."""
+    def __init__(
+        self,
+        *,
+        registration_timeout_ms: _builtins.int = ...,
+        shutdown_grace_ms: _builtins.int = ...,
+        api: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["api", b"api", "registration_timeout_ms", b"registration_timeout_ms", "shutdown_grace_ms", b"shutdown_grace_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExecutorSpec: _TypeAlias = ExecutorSpec  # noqa: Y015
+
+@_typing.final
 class TaskInfo(_message.Message):
     """A framework's description of a task."""
 
@@ -486,11 +524,22 @@ class TaskInfo(_message.Message):
     ISOLATION_FIELD_NUMBER: _builtins.int
     MAX_COMPLETION_MS_FIELD_NUMBER: _builtins.int
     OUTPUT_FIELD_NUMBER: _builtins.int
+    EXECUTOR_FIELD_NUMBER: _builtins.int
+    EXECUTOR_ID_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
     GROUP_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     name: _builtins.str
     max_completion_ms: _builtins.int
     """The task is ended this long after its start, as FAILED with TIMED_OUT. 0: never."""
+    executor_id: _builtins.str
+    """The executor that runs the task: the id of a live task of the framework on the same agent. A
+    task with an executor has no command.
+    """
+    data: _builtins.bytes
+    """For the executor, in its launch of the task; of an executor itself, in its registration. At
+    most 128 KiB.
+    """
     @_builtins.property
     def command(self) -> Global___Command: ...
     @_builtins.property
@@ -505,6 +554,10 @@ class TaskInfo(_message.Message):
     def isolation(self) -> Global___Isolation: ...
     @_builtins.property
     def output(self) -> Global___OutputBound: ...
+    @_builtins.property
+    def executor(self) -> Global___ExecutorSpec:
+        """The task is an executor."""
+
     @_builtins.property
     def group(self) -> Global___TaskGroup:
         """Absent: the task is in no group."""
@@ -522,11 +575,14 @@ class TaskInfo(_message.Message):
         isolation: Global___Isolation | None = ...,
         max_completion_ms: _builtins.int = ...,
         output: Global___OutputBound | None = ...,
+        executor: Global___ExecutorSpec | None = ...,
+        executor_id: _builtins.str = ...,
+        data: _builtins.bytes = ...,
         group: Global___TaskGroup | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "group", b"group", "isolation", b"isolation", "kill_policy", b"kill_policy", "limits", b"limits", "output", b"output", "resources", b"resources"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "executor", b"executor", "group", b"group", "isolation", b"isolation", "kill_policy", b"kill_policy", "limits", b"limits", "output", b"output", "resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "group", b"group", "isolation", b"isolation", "kill_policy", b"kill_policy", "labels", b"labels", "limits", b"limits", "max_completion_ms", b"max_completion_ms", "name", b"name", "output", b"output", "resources", b"resources", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "data", b"data", "executor", b"executor", "executor_id", b"executor_id", "group", b"group", "isolation", b"isolation", "kill_policy", b"kill_policy", "labels", b"labels", "limits", b"limits", "max_completion_ms", b"max_completion_ms", "name", b"name", "output", b"output", "resources", b"resources", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -578,6 +634,9 @@ class TaskStatus(_message.Message):
     DECIDED_IN_MS_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
     SUCCESSOR_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    UPDATE_ID_FIELD_NUMBER: _builtins.int
     RECONCILED_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     task_id: _builtins.str
@@ -613,6 +672,14 @@ class TaskStatus(_message.Message):
     """Sent by agents to the master only, with the end of a task: the id of the task of the same
     framework that was lined up and took its place.
     """
+    data: _builtins.bytes
+    """From the executor that runs the task, at most 64 KiB.
+
+    The latest status that a master tells to RECONCILE lacks it; then its `sequence` is 0, and the
+    update itself follows.
+    """
+    update_id: _builtins.bytes
+    """Names the update to the executor that sent it; empty for other updates."""
     reconciled: _builtins.bool
     """An answer to RECONCILE: the latest status, which may have been sent before. All other fields
     are those of that update, and acknowledging `sequence` acknowledges it.
@@ -623,6 +690,10 @@ class TaskStatus(_message.Message):
 
         Absent: unknown.
         """
+
+    @_builtins.property
+    def labels(self) -> _containers.RepeatedCompositeFieldContainer[Global___Label]:
+        """From the executor that runs the task."""
 
     def __init__(
         self,
@@ -642,11 +713,14 @@ class TaskStatus(_message.Message):
         decided_in_ms: _builtins.int | None = ...,
         usage: Global___Usage | None = ...,
         successor: _builtins.str = ...,
+        data: _builtins.bytes = ...,
+        labels: _abc.Iterable[Global___Label] | None = ...,
+        update_id: _builtins.bytes = ...,
         reconciled: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms", "_exit_code", b"_exit_code", "_signal", b"_signal", "_usage", b"_usage", "decided_in_ms", b"decided_in_ms", "exit_code", b"exit_code", "signal", b"signal", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms", "_exit_code", b"_exit_code", "_signal", b"_signal", "_usage", b"_usage", "agent_id", b"agent_id", "decided_in_ms", b"decided_in_ms", "exit_code", b"exit_code", "framework_id", b"framework_id", "message", b"message", "pid", b"pid", "reason", b"reason", "reconciled", b"reconciled", "sequence", b"sequence", "signal", b"signal", "source", b"source", "state", b"state", "successor", b"successor", "task_id", b"task_id", "time_ms", b"time_ms", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms", "_exit_code", b"_exit_code", "_signal", b"_signal", "_usage", b"_usage", "agent_id", b"agent_id", "data", b"data", "decided_in_ms", b"decided_in_ms", "exit_code", b"exit_code", "framework_id", b"framework_id", "labels", b"labels", "message", b"message", "pid", b"pid", "reason", b"reason", "reconciled", b"reconciled", "sequence", b"sequence", "signal", b"signal", "source", b"source", "state", b"state", "successor", b"successor", "task_id", b"task_id", "time_ms", b"time_ms", "update_id", b"update_id", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__decided_in_ms: _TypeAlias = _typing.Literal["decided_in_ms"]  # noqa: Y015
     _WhichOneofArgType__decided_in_ms: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms"]  # noqa: Y015

@@ -10,10 +10,18 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import Final
 
+from croupier.model.agent_orders import ExecutorMessage
 from croupier.model.attributes import MAX_CONSTRAINTS, check_constraints
 from croupier.model.demand import MAX_SHAPES, Demand, check_demands
 from croupier.model.errors import InvalidRequest
-from croupier.model.ids import AgentId, FrameworkId, TaskId, check_role
+from croupier.model.executor import (
+    MAX_TIMEOUT_MS,
+    MAX_UPDATE_DATA,
+    MAX_UPDATE_ID,
+    ExecutorSpec,
+    check_message,
+)
+from croupier.model.ids import AgentId, FrameworkId, TaskId, check_id, check_role
 from croupier.model.isolation import (
     MAX_COMPLETION_MS,
     NO_ISOLATION,
@@ -29,6 +37,7 @@ from croupier.model.task import (
     DEFAULT_GRACE_MS,
     MASTER_SEQUENCE,
     MAX_GRACE_MS,
+    MAX_LABEL,
     MAX_LABELS,
     MAX_MESSAGE,
     MAX_WORDS,
@@ -40,7 +49,7 @@ from croupier.model.task import (
     TaskStatus,
 )
 from croupier.model.task_group import GroupPart, TaskGroup
-from croupier.v1 import framework_pb2, task_pb2
+from croupier.v1 import agent_pb2, framework_pb2, task_pb2
 from croupier.v1 import task_pb2 as pb
 from croupier.v1.resources_pb2 import Resources as ResourcesMessage
 from croupier.wire.mapped import Both, at_most, mapped
@@ -67,6 +76,12 @@ LIMITS: Final = mapped(
 ISOLATION: Final = mapped(Isolation, pb.Isolation)
 OUTPUT_BOUND: Final = mapped(
     OutputBound, pb.OutputBound, size=at_most(MAX_SIZE + 1), files=at_most(MAX_FILES + 1)
+)
+EXECUTOR: Final = mapped(
+    ExecutorSpec,
+    pb.ExecutorSpec,
+    registration_timeout_ms=at_most(MAX_TIMEOUT_MS + 1),
+    shutdown_grace_ms=at_most(MAX_TIMEOUT_MS + 1),
 )
 GROUP: Final = mapped(TaskGroup, pb.TaskGroup, part=Both(int, lambda number: _part(number)))
 USAGE: Final = mapped(
@@ -100,6 +115,9 @@ def task_to_wire(task: TaskInfo, secrets: SecretValues = NO_SECRETS) -> pb.TaskI
         isolation=None if task.isolation == NO_ISOLATION else ISOLATION.to_wire(task.isolation),
         max_completion_ms=task.max_completion_ms,
         output=None if task.output is NO_OUTPUT_BOUND else OUTPUT_BOUND.to_wire(task.output),
+        executor=None if task.executor is None else EXECUTOR.to_wire(task.executor),
+        executor_id=task.executor_id,
+        data=task.data,
         group=None if task.group is None else GROUP.to_wire(task.group),
     )
 
@@ -135,13 +153,16 @@ def task_from_wire(wire: pb.TaskInfo) -> TaskInfo:
         grace_ms=min(wire.kill_policy.grace_ms, MAX_GRACE_MS + 1)
         if wire.HasField("kill_policy")
         else DEFAULT_GRACE_MS,
-        labels=tuple((label.key, label.value) for label in wire.labels),
+        labels=labels_from_wire(wire.labels),
         limits=LIMITS.from_wire(wire.limits) if wire.HasField("limits") else NO_LIMITS,
         isolation=ISOLATION.from_wire(wire.isolation)
         if wire.HasField("isolation")
         else NO_ISOLATION,
         max_completion_ms=min(wire.max_completion_ms, MAX_COMPLETION_MS + 1),
         output=OUTPUT_BOUND.from_wire(wire.output) if wire.HasField("output") else NO_OUTPUT_BOUND,
+        executor=EXECUTOR.from_wire(wire.executor) if wire.HasField("executor") else None,
+        executor_id=TaskId(wire.executor_id),
+        data=wire.data,
         group=GROUP.from_wire(wire.group) if wire.HasField("group") else None,
     )
     return task if command.secrets else task.with_encoded(wire.SerializeToString())
@@ -194,6 +215,9 @@ def status_to_wire(status: TaskStatus) -> pb.TaskStatus:
         reconciled=status.is_reconciled,
         usage=None if status.usage is None else USAGE.to_wire(status.usage),
         successor=status.successor,
+        data=status.data,
+        labels=[pb.Label(key=key, value=value) for key, value in status.labels],
+        update_id=status.update_id,
     )
 
 
@@ -203,6 +227,7 @@ def status_from_wire(wire: pb.TaskStatus) -> TaskStatus:
         raise InvalidRequest(
             f"task {wire.task_id[:255]!r}: no update has the number {wire.sequence}"
         )
+    check_news(wire)
     try:
         state, source = TaskState(wire.state), Source(wire.source)
     except ValueError:
@@ -228,6 +253,35 @@ def status_from_wire(wire: pb.TaskStatus) -> TaskStatus:
         is_reconciled=wire.reconciled,
         usage=USAGE.from_wire(wire.usage) if wire.HasField("usage") else None,
         successor=TaskId(wire.successor),
+        data=wire.data,
+        labels=labels_from_wire(wire.labels),
+        update_id=wire.update_id,
+    )
+
+
+def check_news(wire: pb.TaskStatus) -> None:
+    """Raise InvalidRequest if what an executor says of its task is too large."""
+    if len(wire.data) > MAX_UPDATE_DATA:
+        raise InvalidRequest(f"the data of an update are larger than {MAX_UPDATE_DATA} bytes")
+    if len(wire.update_id) > MAX_UPDATE_ID:
+        raise InvalidRequest(f"the name of an update is longer than {MAX_UPDATE_ID} bytes")
+    labels = wire.labels
+    check_count(len(labels), MAX_LABELS, "labels in an update")
+    if any(len(each.key) > MAX_LABEL or len(each.value) > MAX_LABEL for each in labels):
+        raise InvalidRequest(f"a label in an update is longer than {MAX_LABEL} characters")
+
+
+def labels_from_wire(wire: Sequence[pb.Label]) -> tuple[tuple[str, str], ...]:
+    """Return labels as pairs."""
+    return tuple((each.key, each.value) for each in wire)
+
+
+def message_from_wire(wire: agent_pb2.ExecutorMessage) -> ExecutorMessage:
+    """Return the message between a framework and its executor in `wire`."""
+    check_id("framework", wire.framework_id)
+    check_id("executor", wire.task_id)
+    return ExecutorMessage(
+        FrameworkId(wire.framework_id), TaskId(wire.task_id), check_message(wire.data)
     )
 
 

@@ -11,7 +11,7 @@ from signal import SIGKILL, Signals
 from typing import TYPE_CHECKING
 
 from croupier.agent.core import events as ev
-from croupier.agent.core.effects import CheckHealth, Effect, Spawn
+from croupier.agent.core.effects import CheckHealth, CloseExecutor, Effect, Spawn, ToExecutor
 from croupier.agent.core.events import Event
 from croupier.agent.core.records import Place, Record, forgets, place_of
 from croupier.agent.core.recovery import incomplete, recovered
@@ -271,6 +271,9 @@ class AgentProcess(Process):
         for live in self.machine.live:
             if live.key == key:
                 self.machine.signal(live, number == SIGKILL)
+
+    def to_executor(self, effect: ToExecutor | CloseExecutor) -> None:
+        """See `reactor.Machine`."""
 
     def forget_run(self, run: str) -> None:
         self.machine.dismiss(run)

@@ -18,6 +18,7 @@ from croupier.master.core.events import (
     AgentReported,
     AgentStopped,
     AgentTask,
+    ExecutorSaid,
     Received,
     RefusedLaunch,
     Register,
@@ -25,6 +26,7 @@ from croupier.master.core.events import (
 )
 from croupier.model.agent_orders import (
     AcknowledgeUpdate,
+    ExecutorMessage,
     KillTask,
     LaunchGroup,
     LaunchTask,
@@ -157,7 +159,7 @@ class AgentSession:
                 return []
             case LaunchTask() | LaunchGroup() | KillTask() | RecallTask():
                 return [order]
-            case AcknowledgeUpdate() | ResendUpdates():
+            case AcknowledgeUpdate() | ResendUpdates() | ExecutorMessage():
                 return [order]
             case to.Heartbeat():
                 return []
@@ -212,6 +214,9 @@ class AgentSession:
 
     def send_returned(self, session: int, keys: Sequence[Key]) -> None:
         self._send(session, partial(TasksReturned, tasks=tuple(keys)))
+
+    def send_message(self, session: int, message: ExecutorMessage) -> None:
+        self._send(session, partial(ExecutorSaid, message=message))
 
     def send_health(self, session: int | None, problems: tuple[Problem, ...]) -> None:
         self._send(session, partial(AgentHealth, problems=problems, refused=()))

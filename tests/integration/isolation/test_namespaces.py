@@ -104,7 +104,7 @@ async def test_programs_that_cannot_run_are_told_as_without_a_box(boxes: Boxes) 
 
 
 async def test_a_box_that_cannot_be_made_is_a_failure_of_the_agent(boxes: Boxes) -> None:
-    boxes.start("t1", "/bin/true", secrets="/nonexistent/directory")
+    boxes.start("t1", "/bin/true", read_only=("/nonexistent/directory",))
     end = await boxes.runner.ended("t1")
     assert isinstance(end, LaunchFailed)
     assert end.message == "cannot isolate the task: bubblewrap failed; stderr of the task tells why"

@@ -11,9 +11,10 @@ import grpc
 import grpc.aio
 import pytest
 
-from croupier.master.access.rate_limits import HELD_BYTES, OVERHEAD, Bucket, RateLimiter, Usage
+from croupier.master.access.rate_limits import HELD_BYTES, OVERHEAD, RateLimiter, Usage
 from croupier.master.sessions import SessionLimits
 from croupier.model.access import Action
+from croupier.model.token_bucket import Bucket
 from croupier.net.transport import bind, make_channel, make_server
 from croupier.v1 import agent_pb2, framework_pb2
 from tests.fuzz.contract import all_methods

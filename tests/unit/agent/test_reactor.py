@@ -12,7 +12,7 @@ from croupier.agent.core.records import Record
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import GroupKey, Key
 from croupier.agent.reactor import HOLD_S, Reactor
-from croupier.model.agent_orders import KillTask, LaunchTask, ResendUpdates
+from croupier.model.agent_orders import ExecutorMessage, KillTask, LaunchTask, ResendUpdates
 from croupier.model.health import Problem
 from croupier.model.ids import DEFAULT_ROLE, AgentId, FrameworkId, TaskId
 from croupier.model.resources import Resources
@@ -91,7 +91,13 @@ class World:
     def send_health(self, session: int | None, problems: tuple[Problem, ...]) -> None:
         raise AssertionError
 
+    def send_message(self, session: int, message: ExecutorMessage) -> None:
+        raise AssertionError
+
     # Machine.
+
+    def to_executor(self, effect: fx.ToExecutor | fx.CloseExecutor) -> None:
+        raise AssertionError
 
     def has_sandbox(self, order: LaunchTask) -> bool:
         return False

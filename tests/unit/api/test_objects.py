@@ -74,6 +74,8 @@ def _value(field: FieldDescriptor) -> Any:
     if field.message_type is not None:
         kind: Any = field.message_type
         return SPECIAL.get(kind.name) or filled(kind._concrete_class)
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return field.name.encode()
     if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
         return field.name
     return field.cpp_type == FieldDescriptor.CPPTYPE_BOOL or (1 if field.enum_type else 1234)

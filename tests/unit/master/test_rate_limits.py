@@ -17,11 +17,11 @@ from croupier.master.access.rate_limits import (
     SMALL_HELD_BYTES,
     WAITING,
     WAITING_ALONE,
-    Bucket,
     RateExceeded,
     RateLimiter,
     RateLimits,
 )
+from croupier.model.token_bucket import Bucket
 from croupier.process.clock import SystemClock
 from croupier.process.inbox import Inbox
 from tests.harness.eventually import eventually

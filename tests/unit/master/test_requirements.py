@@ -20,12 +20,14 @@ def modules() -> list[ModuleType]:
 
 
 def all_methods() -> set[str]:
-    """Return the full names of all methods in the contract."""
+    """Return the full names of all methods of a master in the contract."""
     return {
         f"/{service.full_name}/{method.name}"
         for module in modules()
         for service in module.DESCRIPTOR.services_by_name.values()
         for method in service.methods
+        # Agents serve it, to executors that have a token of theirs.
+        if service.name != "ExecutorService"
     }
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from signal import Signals
+from typing import Literal
 
 from croupier.agent.core.records import Record
 from croupier.agent.core.tasks import GroupKey, Key
+from croupier.model.agent_orders import ExecutorMessage
 from croupier.model.health import Problem
+from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.secrets import NO_SECRETS, SecretValues
-from croupier.model.task import TaskStatus
+from croupier.model.task import TaskInfo, TaskStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +166,83 @@ class Signal:
 
 
 @dataclass(frozen=True, slots=True)
+class Welcome:
+    """For an executor: it is registered as this task of the framework."""
+
+    framework_id: FrameworkId
+    agent_id: AgentId
+    info: TaskInfo
+
+
+@dataclass(frozen=True, slots=True)
+class RunTask:
+    """For an executor: run this task."""
+
+    info: TaskInfo
+
+
+@dataclass(frozen=True, slots=True)
+class EndTask:
+    """For an executor: end this task within the grace."""
+
+    task_id: TaskId
+    grace_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateDurable:
+    """For an executor: its update of this name need not be sent again."""
+
+    task_id: TaskId
+    update_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """For an executor: a message of its framework."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ShutDown:
+    """For an executor: end all tasks, and then itself, within the grace."""
+
+    grace_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToExecutor:
+    """Send a message on a stream of an executor; no effect if the stream has ended."""
+
+    connection: int
+    message: Welcome | RunTask | EndTask | UpdateDurable | Said | ShutDown
+
+
+@dataclass(frozen=True, slots=True)
+class CloseExecutor:
+    """End a stream of an executor, with an error for it."""
+
+    connection: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class SendMessage:
+    """Send a message of an executor to its framework in the session, once."""
+
+    session: int
+    message: ExecutorMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A fact for metrics: a message, or news of a task, was dropped."""
+
+    what: Literal["to_framework", "to_executor", "update"]
+
+
+@dataclass(frozen=True, slots=True)
 class ForgetRun:
     """Remove the files of a run: its end is durable, or not needed."""
 
@@ -199,6 +279,10 @@ Effect = (
     | CancelLaunch
     | Adopt
     | Signal
+    | ToExecutor
+    | CloseExecutor
+    | SendMessage
+    | Dropped
     | ForgetRun
     | Forget
     | ForgetGroup

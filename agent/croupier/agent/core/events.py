@@ -14,7 +14,7 @@ from croupier.model.ids import AgentId, TaskId
 from croupier.model.isolation import Usage
 from croupier.model.secrets import SecretValues
 from croupier.model.store_position import StorePosition
-from croupier.model.task import Reason
+from croupier.model.task import Reason, TaskState
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +234,55 @@ class LimitExceeded:
 
 
 @dataclass(frozen=True, slots=True)
+class ExecutorRegistered:
+    """An executor has registered on a new stream; connection numbers increase.
+
+    Attributes:
+        listed: the tasks that it says it has.
+    """
+
+    key: Key
+    connection: int
+    listed: frozenset[TaskId]
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorLeft:
+    """The stream of an executor has ended."""
+
+    key: Key
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorUpdated:
+    """An executor reports on one of its tasks, perhaps again.
+
+    Attributes:
+        key: of the executor.
+        update_id: names the update. Those of Croupier's own API rise; those of Mesos are random.
+    """
+
+    key: Key
+    connection: int
+    task_id: TaskId
+    state: TaskState
+    update_id: bytes
+    message: str = ""
+    data: bytes = b""
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorSaid:
+    """An executor has sent a message to its framework."""
+
+    key: Key
+    connection: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class StopRequested:
     """A request to stop the daemon after its tasks have ended."""
 
@@ -256,6 +305,7 @@ TaskEvent = (
     | Exited
     | LimitExceeded
 )
+ExecutorEvent = ExecutorRegistered | ExecutorLeft | ExecutorUpdated | ExecutorSaid
 AgentEvent = (
     AgentStarted
     | StopRequested
@@ -269,4 +319,4 @@ AgentEvent = (
     | Removed
     | Vanished
 )
-Event = TaskEvent | AgentEvent
+Event = TaskEvent | ExecutorEvent | AgentEvent

@@ -9,7 +9,7 @@ from croupier.agent.core import effects as fx
 from croupier.agent.core.events import MasterSeen, Now, Registered
 from croupier.agent.core.records import ForgetFramework, ForgetGroup, ForgetTask, VoidRecord
 from croupier.agent.core.state import NO_AGENT_ID, AgentState
-from croupier.agent.core.tasks import Due, Ended, Killing, Running, Starting
+from croupier.agent.core.tasks import Due, Ended, InExecutor, Killing, Running, Starting
 from croupier.model.ids import AgentId
 
 
@@ -106,6 +106,10 @@ def on_removed(state: AgentState) -> Iterator[fx.Effect]:
     state.incomplete = False
     yield from choose_agent_id(state)
     tasks, groups = list(state.tasks.values()), list(state.groups)
+    for executor in state.executors.values():
+        if executor.connection is not None:
+            yield fx.CloseExecutor(executor.connection, "the agent was removed")
+    state.executors.clear()
     state.tasks.clear()
     state.groups.clear()
     state.line.clear()
@@ -114,7 +118,7 @@ def on_removed(state: AgentState) -> Iterator[fx.Effect]:
     for task in tasks:
         for due in Due:
             state.deadlines.cancel((due, task.key))
-        if isinstance(task.phase, Ended):
+        if isinstance(task.phase, Ended | InExecutor):
             yield fx.Checkpoint(ForgetTask(*task.key))
             yield fx.Forget(task.key)
         else:

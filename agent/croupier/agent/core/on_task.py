@@ -34,6 +34,7 @@ from croupier.agent.core.tasks import (
     Adopting,
     Due,
     Ended,
+    InExecutor,
     Key,
     Killing,
     KillOrder,
@@ -163,6 +164,7 @@ def on_started(
         yield from change_state(state, task, running, TaskState.RUNNING, now, cause)
     else:
         state.set_phase(task, running)
+    await_registration(state, task, now, age_s)
     if phase.kill is not None:
         yield from begin_killing(state, task, running, phase.kill, now)
     else:
@@ -259,14 +261,67 @@ def begin_killing(
     """Ask the process of a task to end; `message` names the limit that it exceeded, if it did."""
     killing = Killing(running.run, running.pid, order)
     state.deadlines.cancel((Due.COMPLETION, task.key))
+    state.deadlines.cancel((Due.REGISTRATION, task.key))
     if task.state is TaskState.KILLING:
         state.set_phase(task, killing)
     else:
         message = message or order.message or limit_text(task.info, order.reason)
         cause = Cause(reason=order.reason, message=message)
         yield from change_state(state, task, killing, TaskState.KILLING, now, cause)
-    _kill_within(state, task, order, now)
-    yield fx.Signal(task.key, running.pid, SIGTERM)
+    _kill_within(state, task, order.grace_ms / 1000, now)
+    executor = state.executors.get(task.key)
+    if executor is not None and executor.connection is not None:
+        yield fx.ToExecutor(executor.connection, fx.ShutDown(order.grace_ms))
+    else:
+        yield fx.Signal(task.key, running.pid, SIGTERM)
+
+
+def await_registration(state: AgentState, task: LocalTask, now: ev.Now, age_s: float = 0.0) -> None:
+    """Set the deadline of an executor, which has run for `age_s`, to register."""
+    executor = state.executors.get(task.key)
+    if executor is None or executor.connection is not None:
+        return
+    assert task.info.executor is not None
+    left_s = task.info.executor.registration_s - max(age_s, 0.0)
+    if executor.has_registered:
+        # One that an earlier life started, and that has told of no task, may never have registered.
+        is_certain = not age_s or any(state.tasks[each].status.update_id for each in executor.tasks)
+        left_s = state.reregistration_s if is_certain else max(left_s, state.reregistration_s)
+    state.deadlines.set((Due.REGISTRATION, task.key), now.at + left_s)
+
+
+def kill_in_executor(
+    state: AgentState,
+    task: LocalTask,
+    phase: InExecutor,
+    order: KillOrder,
+    now: ev.Now,
+    message: str = "",
+) -> Iterator[fx.Effect]:
+    """Have its executor end a task; at once if the executor has not got it.
+
+    An executor that ignores the kill is ended after the grace, and its own shutdown grace.
+    """
+    assert task.executor_key is not None
+    if not phase.is_sent:
+        reason = order.reason or Reason.TASK_KILLED_DURING_LAUNCH
+        cause = Cause(reason=reason, message=order.message or NOT_STARTED)
+        yield from end_task(state, task, TaskState.KILLED, now, cause)
+        return
+    killing = InExecutor(is_sent=True, kill=order)
+    state.deadlines.cancel((Due.COMPLETION, task.key))
+    if task.state is TaskState.KILLING:
+        state.set_phase(task, killing)
+    else:
+        message = message or order.message or limit_text(task.info, order.reason)
+        cause = Cause(reason=order.reason, message=message)
+        yield from change_state(state, task, killing, TaskState.KILLING, now, cause)
+    spec = state.tasks[task.executor_key].info.executor
+    assert spec is not None
+    _kill_within(state, task, order.grace_ms / 1000 + spec.shutdown_s, now)
+    connection = state.executors[task.executor_key].connection
+    if connection is not None:
+        yield fx.ToExecutor(connection, fx.EndTask(task.info.task_id, order.grace_ms))
 
 
 def end_void(state: AgentState, key: Key, now: ev.Now) -> Iterator[fx.Effect]:
@@ -294,17 +349,20 @@ def kill_task(
     if isinstance(phase, Running):
         yield from begin_killing(state, task, phase, order, now, message)
         return
+    if isinstance(phase, InExecutor):
+        yield from kill_in_executor(state, task, phase, order, now, message)
+        return
     state.set_phase(task, replace(phase, kill=order))
     if not isinstance(phase, Adopting):
         # Set during the start too: a task that stopped its shim never counts as started.
-        _kill_within(state, task, order, now)
+        _kill_within(state, task, order.grace_ms / 1000, now)
         if task.info.isolation.image:
             # A pull may take minutes.
             yield fx.CancelLaunch(task.key)
 
 
-def _kill_within(state: AgentState, task: LocalTask, order: KillOrder, now: ev.Now) -> None:
-    state.deadlines.set_at_most((Due.KILL, task.key), now.at + order.grace_ms / 1000)
+def _kill_within(state: AgentState, task: LocalTask, seconds: float, now: ev.Now) -> None:
+    state.deadlines.set_at_most((Due.KILL, task.key), now.at + seconds)
 
 
 def rejection_of(
@@ -332,9 +390,17 @@ def rejection_of(
         reason, message = Reason.TASK_INVALID, cannot_enforce(lacks)
     elif secrets.names != info.command.secrets.keys():
         reason, message = Reason.TASK_INVALID, "it came without the values of its secrets"
+    elif info.executor_id and not _takes_tasks(state, (order.framework_id, info.executor_id)):
+        reason = Reason.EXECUTOR_TERMINATED
+        message = f"its executor {info.executor_id} has ended, or is about to"
     else:
         return None
     return Cause(reason=reason, message=message)
+
+
+def _takes_tasks(state: AgentState, executor_key: Key) -> bool:
+    executor = state.tasks.get(executor_key)
+    return executor_key in state.executors and executor is not None and executor.kill is None
 
 
 def on_limit_exceeded(

@@ -8,11 +8,12 @@ from typing import assert_never
 
 from croupier.agent.core import effects as fx
 from croupier.agent.core.events import Now
+from croupier.agent.core.on_executor import on_kill_ignored, on_late
 from croupier.agent.core.on_group import forget_group
 from croupier.agent.core.on_task import kill_task
 from croupier.agent.core.records import AcknowledgedRecord, ForgetTask
 from croupier.agent.core.state import AgentState
-from croupier.agent.core.tasks import Due, Key, KillOrder, LocalTask
+from croupier.agent.core.tasks import Due, InExecutor, Key, KillOrder, LocalTask
 from croupier.model.ids import FrameworkId
 from croupier.model.task import Reason
 
@@ -56,8 +57,12 @@ def on_deadline_passed(state: AgentState, now: Now) -> Iterator[fx.Effect]:
     for due, key in state.deadlines.due(now.at):
         task = state.tasks[key]
         match due:
+            case Due.KILL if isinstance(task.phase, InExecutor):
+                yield from on_kill_ignored(state, task, now)
             case Due.KILL:
                 yield fx.Signal(key, task.pid, SIGKILL)
+            case Due.REGISTRATION:
+                yield from on_late(state, task, now)
             case Due.COMPLETION:
                 order = KillOrder(Reason.TIMED_OUT, task.info.grace_ms)
                 yield from kill_task(state, task, order, now)

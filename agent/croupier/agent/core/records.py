@@ -1,7 +1,8 @@
 """Records of the checkpoint: the state of an agent that survives its process, in order.
 
 Rule: `recovered` rebuilds the state from all records. A record may be dropped once a later record
-has the same place, so the size of a checkpoint is bounded by the size of the state.
+has the same place, and that of an update once it is acknowledged and not the latest. So the size of
+a checkpoint is bounded by the size of the state.
 """
 
 from __future__ import annotations

@@ -13,8 +13,19 @@ from croupier.agent.core.on_group import apply_all_rules
 from croupier.agent.core.on_session import choose_agent_id, register_when_ready
 from croupier.agent.core.on_task import end_void, on_exited, on_not_started
 from croupier.agent.core.state import NO_AGENT_ID, AgentState
-from croupier.agent.core.status_updates import Cause, end_task
-from croupier.agent.core.tasks import Adopting, Ended, GroupKey, Key, KillOrder, LocalTask, Starting
+from croupier.agent.core.status_updates import Cause, end_task, limit_completion
+from croupier.agent.core.tasks import (
+    Adopting,
+    Ended,
+    Executor,
+    GroupKey,
+    InExecutor,
+    Key,
+    KillOrder,
+    LocalTask,
+    Phase,
+    Starting,
+)
 from croupier.model.errors import Conflict
 from croupier.model.ids import AgentId
 from croupier.model.resources import Resources
@@ -160,7 +171,10 @@ def _apply(state: AgentState, record: r.TaskFact) -> bool:
     if isinstance(record, r.TaskRecord):
         # The agent's own record of its id may be lost.
         state.agent_id = record.first.agent_id
-        phase = Adopting(record.run)
+        phase: Phase = Adopting(record.run)
+        if record.info.executor_id:
+            # Its executor may have got it.
+            phase = InExecutor(is_sent=True)
         task = state.tasks[key] = LocalTask(
             key[0], record.info, record.role, phase, record.first, proof=record.proof
         )
@@ -175,8 +189,8 @@ def _apply(state: AgentState, record: r.TaskFact) -> bool:
         case r.UpdateRecord(status):
             _restore(known, status)
         case r.KillRecord(_, _, grace_ms, reason, message):
-            if isinstance(known.phase, Adopting):
-                known.phase = Adopting(known.phase.run, KillOrder(reason, grace_ms, message))
+            if isinstance(known.phase, Adopting | InExecutor):
+                known.phase = replace(known.phase, kill=KillOrder(reason, grace_ms, message))
         case r.AcknowledgedRecord(_, _, sequence):
             known.updates.acknowledge(sequence)
         case r.VoidRecord():
@@ -190,7 +204,7 @@ def _restore(task: LocalTask, status: TaskStatus) -> None:
     task.status = status
     if status.state.is_terminal:
         task.phase = Ended()
-    elif status.state is TaskState.KILLING and task.kill is None:
+    elif isinstance(task.phase, Adopting) and task.state is TaskState.KILLING and not task.kill:
         # The record of the kill is lost, but the agent had obeyed it.
         task.phase = Adopting(task.run, KillOrder(status.reason, task.info.grace_ms))
 
@@ -200,13 +214,14 @@ def _count_resources(state: AgentState) -> None:
     _void_tasks_of_earlier_ids(state)
     if state.incomplete:
         _void_overfull(state)
+    _find_executors(state)
     held = Resources()
     ended: list[Key] = []
     for key, task in state.tasks.items():
         if task.is_live:
             held = held + task.info.resources
             state.live += 1
-            state.adopting += 1
+            state.adopting += isinstance(task.phase, Adopting)
         elif not task.updates.waiting:
             ended.append(key)
     for key in ended:
@@ -218,6 +233,26 @@ def _count_resources(state: AgentState) -> None:
             " with --resources, or end the tasks with --recover=cleanup"
         )
     state.free = state.total - held
+
+
+def _find_executors(state: AgentState) -> None:
+    """Find the live executors and their tasks; forget tasks whose executor is lost.
+
+    Such records are lost, or of an agent that was removed: the master ends what is not listed.
+    """
+    for key, task in state.tasks.items():
+        if task.is_live and task.info.executor is not None:
+            state.executors[key] = Executor(has_registered=True)
+    for key, task in list(state.tasks.items()):
+        if not isinstance(task.phase, InExecutor):
+            continue
+        assert task.executor_key is not None
+        executor = state.executors.get(task.executor_key)
+        if executor is None:
+            del state.tasks[key]
+            state.to_forget.add(key)
+        else:
+            executor.tasks[key] = None
 
 
 def _void_tasks_of_earlier_ids(state: AgentState) -> None:
@@ -244,9 +279,13 @@ def _void_overfull(state: AgentState) -> None:
 
 
 def _void(state: AgentState, key: Key, task: LocalTask) -> None:
+    """Make a task void; one without a process is forgotten."""
     del state.tasks[key]
-    state.voided[key] = Adopting(task.run)
-    state.to_void.append(key)
+    if isinstance(task.phase, InExecutor):
+        state.to_forget.add(key)
+    else:
+        state.voided[key] = Adopting(task.run)
+        state.to_void.append(key)
 
 
 def on_agent_started(state: AgentState, now: Now) -> Iterator[Effect]:
@@ -272,6 +311,8 @@ def on_agent_started(state: AgentState, now: Now) -> Iterator[Effect]:
     for key, task in state.tasks.items():
         if isinstance(task.phase, Adopting):
             yield Adopt(key, task.phase.run)
+        elif isinstance(task.phase, InExecutor) and state.runs_unkilled(task):
+            limit_completion(state, task, now, (now.wall_ms - task.status.time_ms) / 1000)
     for key, void in state.voided.items():
         yield Adopt(key, void.run)
 

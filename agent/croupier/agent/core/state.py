@@ -11,11 +11,13 @@ from croupier.agent.core.tasks import (
     Adopting,
     Deadline,
     Due,
+    Executor,
     GroupKey,
+    InExecutor,
     Key,
-    Live,
     LocalTask,
     Phase,
+    Process,
     Running,
     Starting,
 )
@@ -25,8 +27,11 @@ from croupier.model.ids import AgentId, FrameworkId
 from croupier.model.isolation import NO_FEATURES, Features
 from croupier.model.resources import Resources
 from croupier.model.store_position import StorePosition
+from croupier.model.task import TaskState
 
 NO_AGENT_ID = AgentId("")
+# The default time in which an executor has to register again.
+REREGISTRATION_S = 15.0
 
 
 @dataclass(slots=True)
@@ -60,6 +65,8 @@ class AgentState:
         to_forget_groups: groups of an earlier life whose tasks are all forgotten.
         groups: the known tasks of each group, in order of their launch.
         ended_in_groups: tasks that have ended in this step, for the rules of their groups.
+        executors: the streams of live executors.
+        reregistration_s: the time in which an executor has to register again.
         line: orders of lined-up tasks, which hold nothing and have no records; empty without a
             session.
     """
@@ -86,13 +93,15 @@ class AgentState:
     runs: int = 0
     names: int = 0
     adopting: int = 0
-    voided: dict[Key, Live] = field(default_factory=dict)
+    voided: dict[Key, Process] = field(default_factory=dict)
     health: Health = field(default_factory=Health)
     stopping: bool = False
     deadlines: Deadlines[Deadline] = field(default_factory=Deadlines)
     given_id: AgentId = NO_AGENT_ID
     is_certified: bool = False
     features: Features = NO_FEATURES
+    executors: dict[Key, Executor] = field(default_factory=dict)
+    reregistration_s: float = REREGISTRATION_S
     line: dict[Key, LaunchTask] = field(default_factory=dict)
     groups: dict[GroupKey, dict[Key, None]] = field(default_factory=dict)
     ended_in_groups: list[Key] = field(default_factory=list)
@@ -137,6 +146,13 @@ class AgentState:
         task = self.tasks.get(key)
         return task is not None and isinstance(task.phase, Starting) and task.phase.kill is None
 
+    @staticmethod
+    def runs_unkilled(task: LocalTask) -> bool:
+        """Return whether the task runs and nothing has asked it to end."""
+        if isinstance(task.phase, InExecutor):
+            return task.state is TaskState.RUNNING and task.kill is None
+        return isinstance(task.phase, Running)
+
     def is_outdated(self, framework_id: FrameworkId, framework_epoch: int) -> bool:
         """Return whether an order comes from an older epoch of its framework than the newest."""
         return 0 < framework_epoch < self.epochs.get(framework_id, 0)
@@ -148,7 +164,7 @@ class AgentState:
     def live_runs(self) -> Iterator[tuple[Key, str]]:
         """Yield each run that may have a process, with its task. O(tasks)."""
         for key, task in self.tasks.items():
-            if task.is_live:
+            if task.run:
                 yield key, task.run
         for key, process in self.voided.items():
             yield key, process.run
@@ -184,7 +200,7 @@ class AgentState:
         del self.groups[group]
         return group
 
-    def set_void(self, key: Key, process: Live | None) -> None:
+    def set_void(self, key: Key, process: Process | None) -> None:
         """Record the process of a void task; None if it has ended."""
         before = self.voided.get(key)
         self.adopting += isinstance(process, Adopting) - isinstance(before, Adopting)
@@ -207,8 +223,10 @@ class AgentState:
             resends = self.session is not None and bool(task.updates.waiting)
             assert ((Due.RESEND, key) in self.deadlines) == resends
             assert task.is_live or (Due.KILL, key) not in self.deadlines
-            may_time_out = isinstance(task.phase, Running) and task.info.max_completion_ms > 0
+            may_time_out = self.runs_unkilled(task) and task.info.max_completion_ms > 0
             assert ((Due.COMPLETION, key) in self.deadlines) == may_time_out
+            self._check_executor(task)
+        assert all(self.is_live(key) for key in self.executors)
         assert held == self.total, "each unit of a resource is held exactly once"
         assert live == self.live
         grouped = {(task.group, key) for key, task in self.tasks.items() if task.group is not None}
@@ -222,3 +240,18 @@ class AgentState:
         assert self.session is not None or not self.line
         assert not (self.line.keys() & (self.tasks.keys() | self.voided.keys()))
         assert all(key in self.tasks for _, key in self.deadlines)
+
+    def _check_executor(self, task: LocalTask) -> None:
+        """Assert that executors and their tasks know each other, and live and end together."""
+        executor = self.executors.get(task.key)
+        assert (executor is not None) == (task.is_live and task.info.executor is not None)
+        awaits = executor is not None and executor.connection is None
+        has_deadline = (Due.REGISTRATION, task.key) in self.deadlines
+        assert has_deadline == (awaits and isinstance(task.phase, Running))
+        for key in executor.tasks if executor is not None else ():
+            assert self.tasks[key].executor_key == task.key
+        if isinstance(task.phase, InExecutor):
+            assert task.executor_key is not None
+            assert task.key in self.executors[task.executor_key].tasks
+        elif task.executor_key is not None:
+            assert not task.is_live

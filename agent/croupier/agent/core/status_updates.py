@@ -19,6 +19,8 @@ from croupier.agent.core.tasks import (
     FIRST_RESEND_S,
     Due,
     Ended,
+    Executor,
+    InExecutor,
     Killing,
     LocalTask,
     Phase,
@@ -35,6 +37,12 @@ from croupier.model.task import NO_TASK, Reason, Source, TaskInfo, TaskState, Ta
 MAX_MESSAGE = 500
 # States in which a short task is for a few milliseconds only.
 MAY_WAIT = (TaskState.STARTING, TaskState.RUNNING)
+# Reasons for which an agent ends an executor, as FAILED.
+FAULTS_OF_EXECUTORS = (
+    Reason.EXECUTOR_REGISTRATION_TIMEOUT,
+    Reason.EXECUTOR_REREGISTRATION_TIMEOUT,
+    Reason.EXECUTOR_TERMINATED,
+)
 _EXCEEDED = {
     Reason.MEMORY_LIMIT: "it exceeded its memory limit",
     Reason.DISK_LIMIT: "it exceeded its disk limit",
@@ -52,6 +60,9 @@ class Cause:
     signal: int | None = None
     usage: Usage | None = None
     successor: TaskId = NO_TASK
+    data: bytes = b""
+    labels: tuple[tuple[str, str], ...] = ()
+    update_id: bytes = b""
 
 
 NO_CAUSE = Cause()
@@ -60,7 +71,7 @@ NO_CAUSE = Cause()
 def add_task(
     state: AgentState,
     order: LaunchTask,
-    phase: Starting | Ended,
+    phase: Starting | InExecutor | Ended,
     new: TaskState,
     now: Now,
     cause: Cause = NO_CAUSE,
@@ -99,6 +110,10 @@ def change_state(
         phase.pid if isinstance(phase, Running | Killing) else task.pid,
         usage=cause.usage,
         successor=cause.successor,
+        data=cause.data,
+        labels=cause.labels,
+        # The latest one of its executor, which may send it again.
+        update_id=cause.update_id or task.status.update_id,
     )
     state.set_phase(task, phase)
     task.status = status
@@ -110,7 +125,8 @@ def change_state(
             state.deadlines.set((Due.RESEND, task.key), now.at + FIRST_RESEND_S)
     is_first = not task.updates.sequence
     task.updates.add(status)
-    is_short = new in MAY_WAIT
+    # An executor is told that its update is durable.
+    is_short = new in MAY_WAIT and not cause.update_id
     if is_first:
         yield fx.Checkpoint(TaskRecord(task.info, task.role, task.run, status, task.proof))
     else:
@@ -126,7 +142,20 @@ def change_state(
 def end_task(
     state: AgentState, task: LocalTask, new: TaskState, now: Now, cause: Cause
 ) -> Iterator[fx.Effect]:
-    """Bring a live task to a terminal state; another takes its place, or its resources are free."""
+    """Bring a live task to a terminal state; another takes its place, or its resources are free.
+
+    The tasks in an executor end with it: before it, so that no record of a task outlives its.
+    """
+    if (executor := state.executors.get(task.key)) is not None:
+        for key in list(executor.tasks):
+            child = state.tasks[key]
+            yield from _end_child(state, child, new, cause, now)
+        del state.executors[task.key]
+        state.deadlines.cancel((Due.REGISTRATION, task.key))
+        if executor.connection is not None:
+            yield fx.CloseExecutor(executor.connection, "the executor has ended")
+    if (executor_key := task.executor_key) is not None:
+        del state.executors[executor_key].tasks[task.key]
     run, successor = task.run, take_successor(state, task)
     if successor is not None:
         cause = replace(cause, successor=successor.task.task_id)
@@ -135,19 +164,52 @@ def end_task(
     state.deadlines.cancel((Due.KILL, task.key))
     state.deadlines.cancel((Due.COMPLETION, task.key))
     yield from change_state(state, task, Ended(), new, now, cause)
-    yield fx.ForgetRun(task.key, run)
+    if run:
+        yield fx.ForgetRun(task.key, run)
     if successor is not None:
         yield from start_task(state, successor, now)
+
+
+def _end_child(
+    state: AgentState, child: LocalTask, new: TaskState, cause: Cause, now: Now
+) -> Iterator[fx.Effect]:
+    """End a task whose executor ends as `new`, because of `cause`."""
+    message = f"its executor {child.info.executor_id} ended"
+    if cause.message:
+        message += f": {cause.message}"
+    kill, reason = child.kill, cause.reason
+    if kill is not None:
+        new, reason = TaskState.FAILED if kill.reason.is_limit else TaskState.KILLED, kill.reason
+    elif reason is Reason.EXECUTOR_REREGISTRATION_TIMEOUT:
+        new = TaskState.GONE
+    elif new is TaskState.GONE or (new is TaskState.KILLED and reason.is_blameless):
+        pass
+    else:
+        new = TaskState.FAILED
+        if reason is not Reason.EXECUTOR_REGISTRATION_TIMEOUT:
+            reason = Reason.EXECUTOR_TERMINATED
+    yield from end_task(state, child, new, now, Cause(reason=reason, message=message))
 
 
 def start_task(
     state: AgentState, order: LaunchTask, now: Now, secrets: SecretValues = NO_SECRETS
 ) -> Iterator[fx.Effect]:
-    """Start a task, for which there is room."""
+    """Start a task, for which there is room, or hand it to its executor, which lives."""
+    key = (order.framework_id, order.task.task_id)
+    if order.task.executor_id:
+        executor = state.executors[order.framework_id, order.task.executor_id]
+        executor.tasks[key] = None
+        phase = InExecutor(is_sent=executor.connection is not None)
+        yield from add_task(state, order, phase, TaskState.STARTING, now)
+        if executor.connection is not None:
+            yield fx.ToExecutor(executor.connection, fx.RunTask(order.task))
+        return
+    if order.task.executor is not None:
+        state.executors[key] = Executor()
     state.runs += 1
     run = f"{state.life}-{state.runs}"
     yield from add_task(state, order, Starting(run), TaskState.STARTING, now)
-    yield fx.Spawn((order.framework_id, order.task.task_id), run, secrets=secrets)
+    yield fx.Spawn(key, run, secrets=secrets)
 
 
 def limit_completion(state: AgentState, task: LocalTask, now: Now, age_s: float = 0.0) -> None:
@@ -186,7 +248,8 @@ def cause_of_end(task: LocalTask, event: Exited) -> tuple[TaskState, Cause]:
         if ending.exceeded is None or ending.exceeded.reason is not reason:
             notes.insert(0, text or limit_text(task.info, reason))
     elif kill is not None:
-        new, reason = TaskState.KILLED, kill.reason
+        new = TaskState.FAILED if kill.reason in FAULTS_OF_EXECUTORS else TaskState.KILLED
+        reason = kill.reason
         notes.insert(0, kill.message)
     elif event.exit_code == 0:
         new, reason, message = TaskState.FINISHED, Reason.NONE, ""

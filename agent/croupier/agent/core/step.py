@@ -7,6 +7,7 @@ from typing import assert_never
 
 from croupier.agent.core import events as ev
 from croupier.agent.core import (
+    on_executor,
     on_group,
     on_health,
     on_line,
@@ -16,11 +17,12 @@ from croupier.agent.core import (
     recovery,
 )
 from croupier.agent.core.effects import Checkpoint, Effect
-from croupier.agent.core.events import AgentEvent, Event, Now
+from croupier.agent.core.events import AgentEvent, Event, ExecutorEvent, Now
 from croupier.agent.core.records import PositionRecord
 from croupier.agent.core.state import AgentState
 from croupier.model.agent_orders import (
     AcknowledgeUpdate,
+    ExecutorMessage,
     KillTask,
     LaunchGroup,
     LaunchTask,
@@ -53,8 +55,10 @@ def _handle(state: AgentState, event: Event, now: Now) -> Iterator[Effect]:
         case LaunchGroup() | ev.GroupLaunch():
             launch = ev.GroupLaunch(event) if isinstance(event, LaunchGroup) else event
             return on_group.on_launch_group(state, launch, now)
-        case KillTask() | AcknowledgeUpdate() | RecallTask() | ResendUpdates():
+        case KillTask() | AcknowledgeUpdate() | RecallTask() | ResendUpdates() | ExecutorMessage():
             return _handle_order(state, event, now)
+        case ev.ExecutorRegistered() | ev.ExecutorLeft() | ev.ExecutorUpdated() | ev.ExecutorSaid():
+            return _handle_executor(state, event, now)
         case ev.Started() | ev.Adopted():
             return on_task.on_started(state, event, now)
         case ev.Exited():
@@ -73,7 +77,7 @@ def _handle(state: AgentState, event: Event, now: Now) -> Iterator[Effect]:
 
 def _handle_order(
     state: AgentState,
-    order: KillTask | AcknowledgeUpdate | RecallTask | ResendUpdates,
+    order: KillTask | AcknowledgeUpdate | RecallTask | ResendUpdates | ExecutorMessage,
     now: Now,
 ) -> Iterator[Effect]:
     match order:
@@ -85,8 +89,24 @@ def _handle_order(
             return on_line.on_recall(state, (framework_id, task_id))
         case ResendUpdates(framework_id):
             return on_update.on_resend(state, framework_id, now)
+        case ExecutorMessage():
+            return on_executor.on_message(state, order)
         case _:
             assert_never(order)
+
+
+def _handle_executor(state: AgentState, event: ExecutorEvent, now: Now) -> Iterator[Effect]:
+    match event:
+        case ev.ExecutorRegistered():
+            return on_executor.on_registered(state, event, now)
+        case ev.ExecutorLeft():
+            return on_executor.on_left(state, event, now)
+        case ev.ExecutorUpdated():
+            return on_executor.on_updated(state, event, now)
+        case ev.ExecutorSaid():
+            return on_executor.on_said(state, event)
+        case _:
+            assert_never(event)
 
 
 def _handle_agent_event(state: AgentState, event: AgentEvent, now: Now) -> Iterator[Effect]:

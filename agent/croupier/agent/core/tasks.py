@@ -17,6 +17,12 @@ from croupier.model.task import Reason, TaskInfo, TaskState, TaskStatus
 
 FIRST_RESEND_S = 10.0
 LAST_RESEND_S = 600.0
+# Unacknowledged updates of one task, with their data in bytes: beyond, an agent drops those of an
+# executor that are no end. A master refuses 100, and messages of 2 MiB.
+MAX_WAITING = 50
+MAX_WAITING_DATA = 256 * 1024
+# The states of a task in an executor, in the order in which it goes through them.
+IN_EXECUTOR = (TaskState.STARTING, TaskState.RUNNING, TaskState.KILLING)
 # A task's id is unique within its framework only, and so is a group's.
 Key = tuple[FrameworkId, TaskId]
 GroupKey = tuple[FrameworkId, str]
@@ -55,6 +61,12 @@ class PendingUpdates:
         while self.waiting and self.waiting[0].sequence <= sequence:
             self.waiting.popleft()
         return before - len(self.waiting)
+
+    def has_room(self, data_bytes: int) -> bool:
+        """Return whether one more update of an executor that is not an end may wait."""
+        if len(self.waiting) >= MAX_WAITING:
+            return False
+        return data_bytes + sum(len(each.data) for each in self.waiting) <= MAX_WAITING_DATA
 
     def restart_resending(self) -> float:
         """Return the shortest wait until the coming resend, in seconds."""
@@ -129,8 +141,36 @@ class Ended:
     """There is no process; the task holds no resources, and waits for acknowledgements."""
 
 
-Live = Starting | Adopting | Running | Killing
+@dataclass(frozen=True, slots=True)
+class InExecutor:
+    """An executor runs the task, or is to run it; the task has no process of its own.
+
+    Attributes:
+        is_sent: whether the executor may have got the launch.
+        kill: the request to end the task.
+    """
+
+    is_sent: bool
+    kill: KillOrder | None = None
+
+
+Process = Starting | Adopting | Running | Killing
+Live = Process | InExecutor
 Phase = Live | Ended
+
+
+@dataclass(slots=True)
+class Executor:
+    """The stream of an executor, and the live tasks in it.
+
+    Attributes:
+        connection: the number of its stream; None while it is not registered.
+        has_registered: whether it has registered before; one of an earlier life counts as so.
+    """
+
+    connection: int | None = None
+    has_registered: bool = False
+    tasks: dict[Key, None] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -168,8 +208,13 @@ class LocalTask:
 
     @property
     def is_live(self) -> bool:
-        """Whether the task has, or is about to have, a process, and so holds resources."""
+        """Whether the task has not ended, and so holds resources."""
         return not isinstance(self.phase, Ended)
+
+    @property
+    def executor_key(self) -> Key | None:
+        """The key of the executor that runs it; None if the task is a process of its own."""
+        return (self.framework_id, self.info.executor_id) if self.info.executor_id else None
 
     @property
     def place(self) -> Place:
@@ -178,8 +223,8 @@ class LocalTask:
 
     @property
     def run(self) -> str:
-        """The name of the process; empty once the task has ended."""
-        return "" if isinstance(self.phase, Ended) else self.phase.run
+        """The name of the process; empty without one, as of a task that has ended."""
+        return "" if isinstance(self.phase, Ended | InExecutor) else self.phase.run
 
     @property
     def pid(self) -> int:
@@ -210,6 +255,9 @@ class LocalTask:
                 assert self.state is TaskState.RUNNING
             case Killing():
                 assert self.state is TaskState.KILLING
+            case InExecutor():
+                assert self.info.executor_id
+                assert self.state in IN_EXECUTOR
 
 
 def place_of(order: LaunchTask) -> Place:
@@ -223,6 +271,7 @@ class Due(Enum):
     KILL = "its grace is over"
     RESEND = "its updates were not acknowledged in time"
     COMPLETION = "it has run for the longest time that it may take"
+    REGISTRATION = "the executor has not registered in time"
 
 
 Deadline = tuple[Due, Key]

@@ -166,7 +166,7 @@ class Container(Isolator):
             groups if is_root else (),
             launch.options,
             has_network=not launch.info.isolation.no_network,
-            read_only=(launch.secrets,) if launch.secrets else (),
+            read_only=launch.read_only,
             shared=launch.shared,
         )
 

@@ -94,7 +94,7 @@ class Launch:
         options: for the shim; see `shim.c`.
         program: the task's own program, for error messages.
         joins: whether a command enters the namespaces of its task; only `join` sets it.
-        secrets: the directory with its secrets as files; empty: it has none.
+        read_only: further directories that it sees, such as that of its secrets.
         shared: the directory of its group, which it may write to; empty: it is in none.
     """
 
@@ -108,7 +108,7 @@ class Launch:
     options: tuple[str, ...] = ()
     program: str = ""
     joins: bool = False
-    secrets: str = ""
+    read_only: tuple[str, ...] = ()
     shared: str = ""
 
     @property

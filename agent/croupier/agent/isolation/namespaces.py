@@ -85,7 +85,7 @@ class Namespaces(Isolator):
             [launch.sandbox, *filter(None, [launch.shared])],
             max(mem * MIB // 2000, _LEAST_TMP_BYTES) if mem else _TMP_BYTES,
             is_own_account=launch.user is None or launch.user.uid == os.geteuid(),
-            further=(launch.secrets,) if launch.secrets else (),
+            further=launch.read_only,
         )
         return replace(
             launch,

@@ -20,10 +20,10 @@ from typing import Final
 import grpc
 
 from croupier.master.access.caller import Call, CredentialKind
-from croupier.master.access.rate_limits import Bucket
 from croupier.master.eventlog import files
 from croupier.model.clock import Clock
 from croupier.model.errors import Unavailable
+from croupier.model.token_bucket import Bucket
 from croupier.process.durable_files import write_all
 from croupier.process.logging import get_logger, time_text
 from croupier.process.queue_writer import LineWriter

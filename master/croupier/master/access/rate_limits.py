@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 
 from croupier.model.clock import Clock
 from croupier.model.errors import Unavailable
+from croupier.model.token_bucket import Bucket
 from croupier.process.inbox import Inbox
 
 # Requests of unary calls of one principal that are read at once; each has up to 2 MiB.
@@ -82,31 +83,6 @@ class RateLimits:
     calls_per_s: float = 200.0
     stream_units_per_s: float = 250_000.0
     stream_bytes_per_s: float = 32.0 * 1024 * 1024
-
-
-class Bucket:
-    """A token bucket that may go into debt."""
-
-    __slots__ = ("_at", "_burst", "_left", "_per_s")
-
-    def __init__(self, per_s: float, burst: float, now: float) -> None:
-        """Start full; `now`: seconds on a monotonic clock."""
-        self._per_s, self._burst = per_s, burst
-        self._left, self._at = burst, now
-
-    def take(self, amount: float, now: float) -> None:
-        """Take `amount` from the bucket; it may go into debt."""
-        self._refill(now)
-        self._left -= amount
-
-    def debt_s(self, now: float) -> float:
-        """Return the seconds until the bucket is out of debt; 0 if it is not in debt."""
-        self._refill(now)
-        return 0.0 if self._left >= 0 else -self._left / self._per_s
-
-    def _refill(self, now: float) -> None:
-        self._left = min(self._burst, self._left + (now - self._at) * self._per_s)
-        self._at = now
 
 
 class Usage:

@@ -89,7 +89,7 @@ class Allocator:
         `release_absent`.
         """
         self.charges.remove_absent(agent_id)
-        facts = facts_of(hostname, attributes or {}, features)
+        facts = facts_of(hostname, attributes or {}, features, agent_id)
         self._agents.add(PooledAgent(agent_id, total, facts))
         self._totals.add(total.scalars)
 
@@ -124,7 +124,7 @@ class Allocator:
         free = total - (agent.total - agent.free)
         self._totals.add(agent.total.scalars, -1)
         self._totals.add(total.scalars)
-        agent.total, agent.facts = total, facts_of(hostname, attributes, features)
+        agent.total, agent.facts = total, facts_of(hostname, attributes, features, agent_id)
         self._profiles.release(agent)
         self._forget_constraints(agent_id)
         self._agents.set_free(agent, free)

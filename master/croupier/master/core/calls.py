@@ -97,6 +97,14 @@ class Withdraw:
 
 
 @value
+class SendMessage:
+    """Send a message to an executor, at most once."""
+
+    task_id: TaskId
+    data: bytes
+
+
+@value
 class Decline:
     """Decline offers."""
 
@@ -189,6 +197,7 @@ Call = (
     Accept
     | Submit
     | Withdraw
+    | SendMessage
     | Decline
     | UpdateDemand
     | Suppress
@@ -207,6 +216,7 @@ _NAMES: Final[dict[type, str]] = {
     Accept: "accept",
     Submit: "submit",
     Withdraw: "withdraw",
+    SendMessage: "send_message",
     Decline: "decline",
     UpdateDemand: "update_demand",
     Suppress: "suppress",

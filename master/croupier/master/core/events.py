@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 from croupier.master.core.calls import Call
 from croupier.master.core.effects import Effect, Pause, SessionId
 from croupier.model.access import AGENT_USER
+from croupier.model.agent_orders import ExecutorMessage
 from croupier.model.attributes import Attributes
 from croupier.model.demand import Demand
 from croupier.model.health import Problem
@@ -166,6 +167,14 @@ class TasksReturned:
 
 
 @value
+class ExecutorSaid:
+    """An executor on an agent has sent a message to its framework."""
+
+    session: SessionId
+    message: ExecutorMessage
+
+
+@value
 class RefusedLaunch:
     """A launch that an unhealthy agent refused without a record."""
 
@@ -272,6 +281,7 @@ PeerEvent = (
     | Register
     | AgentReported
     | TasksReturned
+    | ExecutorSaid
     | AgentHealth
     | LaunchUnsent
     | AgentStopped

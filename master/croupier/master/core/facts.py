@@ -244,6 +244,14 @@ class UpdateHandled:
 
 
 @value
+class ExecutorMessaged:
+    """A message between a framework and an executor was passed on or dropped."""
+
+    direction: Literal["to_executor", "to_framework"]
+    outcome: Literal["sent", "dropped"]
+
+
+@value
 class UpdateAcknowledged:
     """A framework's acknowledgement was forwarded, or named no update."""
 
@@ -316,6 +324,7 @@ Fact = (
     | PreemptionBegun
     | PreemptionEnded
     | UpdateHandled
+    | ExecutorMessaged
     | UpdateAcknowledged
     | TaskLined
     | HoldMade

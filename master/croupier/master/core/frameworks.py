@@ -17,8 +17,10 @@ from croupier.master.core.records import NO_OWNER, FrameworkRecord
 from croupier.master.core.task_queues import TaskQueues
 from croupier.master.core.tasks import Task
 from croupier.model.errors import Conflict
+from croupier.model.executor import FRAMEWORK_MESSAGES
 from croupier.model.ids import FrameworkId, OfferId, Role, TaskId
 from croupier.model.principal import ANONYMOUS, Principal, PrincipalName
+from croupier.model.token_bucket import Bucket
 from croupier.model.verdict import Verdict
 
 
@@ -68,6 +70,7 @@ class Framework:
         groups: the known tasks of each group, by id.
         owner: the only principal that may subscribe it; empty without authentication.
         principal: the caller of its present or latest session.
+        messages: bounds its messages to executors.
     """
 
     framework_id: FrameworkId
@@ -99,6 +102,7 @@ class Framework:
     groups: dict[str, dict[TaskId, Task]] = field(default_factory=dict)
     owner: PrincipalName = NO_OWNER
     principal: Principal = ANONYMOUS
+    messages: Bucket = field(default_factory=lambda: Bucket(*FRAMEWORK_MESSAGES, 0.0))
 
     @property
     def is_removed(self) -> bool:

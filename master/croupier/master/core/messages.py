@@ -82,6 +82,15 @@ class Placed:
 
 
 @value
+class MessageArrived:
+    """A message from an executor of the framework."""
+
+    task_id: TaskId
+    agent_id: AgentId
+    data: bytes
+
+
+@value
 class AgentFailed:
     """Reports the loss of an agent."""
 
@@ -128,6 +137,7 @@ ToFramework = (
     | Placed
     | AgentFailed
     | PreemptRequested
+    | MessageArrived
     | Heartbeat
 )
 ToAgent = Registered | TaskOrder | Heartbeat

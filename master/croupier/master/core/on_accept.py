@@ -22,6 +22,7 @@ from croupier.master.core.frameworks import Framework
 from croupier.master.core.holds import place_of
 from croupier.master.core.offers import Offer
 from croupier.master.core.on_allocation import end_offer, note_unused, return_offer
+from croupier.master.core.on_executor import check_executor
 from croupier.master.core.on_hold import check_hold, make_hold, new_hold, release
 from croupier.master.core.on_task import moved_fact
 from croupier.master.core.state import State
@@ -254,7 +255,8 @@ def _check(
     task.check()
     framework, agent = accepted.framework, state.agents[accepted.agent_id]
     permissions = state.permissions(framework.principal)
-    require_user(permissions, agent, task)
+    if not task.executor_id:
+        require_user(permissions, agent, task)
     require_image(permissions, task)
     if framework.has_used(task.task_id):
         raise InvalidRequest(f"task id {task.task_id} was used before; ids are never used again")
@@ -263,6 +265,7 @@ def _check(
     check_counts(state, framework, len(before))
     # Raises no Conflict: the same offer would come again at once.
     agent.check_suitable(task)
+    check_executor(framework, task, accepted.agent_id)
     left |= rest
     parts[task.task_id] = part
 

@@ -17,6 +17,7 @@ from croupier.master.core.events import (
     AgentReported,
     AgentStopped,
     Claim,
+    ExecutorSaid,
     LaunchUnsent,
     RefusedLaunch,
     Register,
@@ -32,6 +33,7 @@ from croupier.master.core.facts import (
 )
 from croupier.master.core.messages import AgentFailed, Registered
 from croupier.master.core.on_allocation import rescind
+from croupier.master.core.on_executor import on_said
 from croupier.master.core.on_hold import end_hold, restore_holds
 from croupier.master.core.on_line import (
     give_back,
@@ -122,7 +124,7 @@ def _refuse(event: Register, error: CroupierError) -> Iterator[Effect]:
 
 
 def on_report(
-    state: State, event: AgentReported | TasksReturned | AgentHealth, now: float
+    state: State, event: AgentReported | TasksReturned | AgentHealth | ExecutorSaid, now: float
 ) -> Iterator[Effect]:
     """Apply a report of a registered agent."""
     agent = state.peers.get(event.session)
@@ -140,6 +142,8 @@ def on_report(
             for key in reversed(returned):
                 if key in agent.line:
                     yield from give_back(state, agent.line[key], now)
+        case ExecutorSaid(_, message):
+            yield from on_said(state, agent, message)
 
 
 def _on_statuses(state: State, agent: Agent, event: AgentReported, now: float) -> Iterator[Effect]:

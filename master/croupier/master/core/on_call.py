@@ -18,6 +18,7 @@ from croupier.master.core.facts import CallAnswered, Outcome, UpdateAcknowledged
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.on_accept import Decision, accept, checked_refusal, own_offers
 from croupier.master.core.on_allocation import return_offer
+from croupier.master.core.on_executor import send_message
 from croupier.master.core.on_framework import own_roles
 from croupier.master.core.on_hold import release
 from croupier.master.core.on_submit import submit, withdraw
@@ -148,17 +149,14 @@ def _decide(state: State, framework: Framework, event: FrameworkCalled, now: flo
         case calls.Release(hold_ids):
             _check_number(len(hold_ids))
             return Decision(operations=(yield from release(state, framework, hold_ids, now)))
+        case calls.SendMessage(task_id, data):
+            yield from send_message(state, framework, task_id, data, now)
         case calls.Acknowledge(updates, _):
             yield from _on_acknowledged(state, framework, updates)
         case calls.Decline():
             yield from _decline(state, framework, call, now)
-        case calls.UpdateDemand(demands):
-            wanted = check_demands(demands, framework.roles)
-            state.allocator.set_demand(framework.framework_id, wanted)
-        case calls.Suppress(roles) | calls.Revive(roles):
-            is_stop = isinstance(call, calls.Suppress)
-            change = state.allocator.suppress if is_stop else state.allocator.revive
-            change(framework.framework_id, own_roles(roles, framework.roles))
+        case calls.UpdateDemand() | calls.Suppress() | calls.Revive():
+            _change_demand(state, framework, call)
         case calls.Kill(task_id, grace_ms):
             yield from _kill(state, framework, task_id, grace_ms, now)
         case calls.Reconcile(task_ids, _):
@@ -170,6 +168,21 @@ def _decide(state: State, framework: Framework, event: FrameworkCalled, now: flo
         case _:
             assert_never(call)
     return Decision()
+
+
+def _change_demand(
+    state: State, framework: Framework, call: calls.UpdateDemand | calls.Suppress | calls.Revive
+) -> None:
+    match call:
+        case calls.UpdateDemand(demands):
+            wanted = check_demands(demands, framework.roles)
+            state.allocator.set_demand(framework.framework_id, wanted)
+        case calls.Suppress(roles):
+            state.allocator.suppress(framework.framework_id, own_roles(roles, framework.roles))
+        case calls.Revive(roles):
+            state.allocator.revive(framework.framework_id, own_roles(roles, framework.roles))
+        case _:
+            assert_never(call)
 
 
 def _check_number(number: int) -> None:

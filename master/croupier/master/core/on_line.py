@@ -54,7 +54,7 @@ def on_update(state: State, agent: Agent, status: TaskStatus, now: float) -> Ite
     """Apply an update; the charge of a task that has ended passes to its successor."""
     task = agent.tasks.get((status.framework_id, status.task_id))
     if task is None or status.sequence <= task.sequence:
-        yield from on_status(state, status)
+        yield from on_status(state, status, now)
         return
     if status.state is TaskState.STARTING:
         task.begun_ms = status.time_ms
@@ -65,7 +65,7 @@ def on_update(state: State, agent: Agent, status: TaskStatus, now: float) -> Ite
     successor = agent.line[status.framework_id, status.successor] if status.successor else None
     if successor is not None:
         state.succeed(task, successor, now)
-    yield from on_status(state, status)
+    yield from on_status(state, status, now)
     if successor is not None:
         yield from on_started(state, successor, now)
 
@@ -216,6 +216,8 @@ def _may_wait(state: State, agent: Agent, task: Task) -> bool:
     """Return whether an agent can start the task without any more preparation."""
     info = task.info
     if info.command.secrets or info.isolation.image or info.group is not None:
+        return False
+    if info.executor is not None or info.executor_id:
         return False
     try:
         require_user(state.permissions(state.frameworks[task.framework_id].principal), agent, info)

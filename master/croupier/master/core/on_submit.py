@@ -23,6 +23,7 @@ from croupier.master.core.effects import PAUSE, Effect, Happened, Save, Send, St
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import Placed
 from croupier.master.core.on_accept import check_counts, launch_charges, order_launch
+from croupier.master.core.on_executor import check_executor, executor_of
 from croupier.master.core.on_task import end, end_queued, kill, moved_fact
 from croupier.master.core.records import QueuePlace
 from croupier.master.core.state import State
@@ -30,6 +31,7 @@ from croupier.master.core.task_queues import MAX_QUEUES, Unit, shape_of
 from croupier.master.core.tasks import Task, TaskHold
 from croupier.master.core.unit_checks import UnitVerdicts
 from croupier.model.access import Action, user_object
+from croupier.model.attributes import AGENT_ID, equals
 from croupier.model.demand import Demand
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound, shortened
 from croupier.model.ids import MAX_ID_BYTES, AgentId, Role, TaskId
@@ -130,8 +132,10 @@ def launch_on(state: State, grant: Grant, queued: Iterable[Unit], now: float) ->
         try:
             for task in unit:
                 # The constraints of the shape cannot state these.
-                require_user(state.permissions(framework.principal), agent, task.info)
+                if not task.info.executor_id:
+                    require_user(state.permissions(framework.principal), agent, task.info)
                 agent.check_suitable(task.info)
+                check_executor(framework, task.info, agent.agent_id)
         except CroupierError as error:
             unused += 1
             message = str(shortened(error))
@@ -179,11 +183,13 @@ def _check(
     if len(framework.queues) + len(before) >= state.settings.queued_tasks:
         raise Conflict(f"{len(framework.queues)} tasks of the framework are queued; no more are")
     check_counts(state, framework, len(before))
+    if task.executor_id:
+        executor_of(framework, task)
 
 
 def _check_shape(submission: _Submission, tasks: Sequence[TaskInfo]) -> None:
     """Check that there can be a queue for a task, or for a group."""
-    framework, shape = submission.framework, shape_of(tasks, submission.place.placement)
+    framework, shape = submission.framework, shape_of(tasks, _place(submission, tasks[0]).placement)
     if shape not in submission.checked:
         Demand(shape.unit, 1, shape.placement.constraints).check()
         if not framework.queues.has_room((submission.role, shape)):
@@ -192,6 +198,16 @@ def _check_shape(submission: _Submission, tasks: Sequence[TaskInfo]) -> None:
                 " constraints or roles; try again when all tasks of one kind were placed"
             )
         submission.checked.add(shape)
+
+
+def _place(submission: _Submission, task: TaskInfo) -> QueuePlace:
+    """Return the place of a task in its queue: one in an executor waits for the agent of that."""
+    place = submission.place
+    if not task.executor_id:
+        return place
+    there = equals(AGENT_ID, executor_of(submission.framework, task).agent_id)
+    constraints = (*place.placement.constraints, there)
+    return replace(place, placement=replace(place.placement, constraints=constraints))
 
 
 def _enqueue(
@@ -220,7 +236,7 @@ def _task(submission: _Submission, info: TaskInfo, now: float) -> Task:
         TaskHold.QUEUED,
         client_id=framework.client_id,
         seq=submission.seq,
-        queued=submission.place,
+        queued=_place(submission, info),
         submitted=now,
     )
 

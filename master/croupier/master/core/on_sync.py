@@ -52,6 +52,8 @@ def sync(state: State, agent: Agent, event: Register, now: float) -> Iterator[St
         else:
             yield from give_back(state, task, now)
     missing = [task for key, task in agent.tasks.items() if key not in listed]
+    # Executors come before their tasks.
+    missing.sort(key=lambda task: bool(task.info.executor_id))
     for task, grace_ms, reason in drain_kills(agent):
         yield from request_kill(task, grace_ms, reason)
     running: list[Task] = []
@@ -220,7 +222,7 @@ def _on_listed(
         if not report.latest.state.is_terminal:
             yield from _on_running(state, agent, framework, task, report, running)
     for status in report.unacknowledged:
-        yield from on_status(state, status)
+        yield from on_status(state, status, now)
     forget_removed(state, report.framework_id)
 
 

@@ -27,7 +27,7 @@ from croupier.model.task import MASTER_SEQUENCE, NO_TASK, TRANSITIONS, Reason, T
 UPDATES_AT_ONCE = 500
 
 
-def on_status(state: State, status: TaskStatus) -> Iterator[Effect]:
+def on_status(state: State, status: TaskStatus, now: float) -> Iterator[Effect]:
     """Apply an update that an agent sent for the first time or again, and forward it."""
     if status.successor:
         # For masters only.
@@ -45,7 +45,11 @@ def on_status(state: State, status: TaskStatus) -> Iterator[Effect]:
         yield Happened(UpdateHandled("stale"))
     else:
         if status.sequence > task.sequence:
-            yield from _apply(state, task, status)
+            # The agent has what an executor says until it is acknowledged.
+            kept = status.without_data()
+            task.has_data = kept is not status
+            yield from _apply(state, task, kept)
+            yield from _end_queued_in(state, task, now)
         yield from _receive(state, framework, task, status)
 
 
@@ -77,6 +81,7 @@ def end(
     yield from _apply(state, task, as_master_update(task.master_made(new, reason, message)))
     task.delivery = None
     yield from orphan(state, task, now)
+    yield from _end_queued_in(state, task, now)
 
 
 def end_queued(
@@ -89,6 +94,17 @@ def end_queued(
         else:
             ended = f"task {task.task_id} of its group ended before it was placed: {message}"
             yield from end(state, each, TaskState.KILLED, Reason.GROUP_ENDED, ended, now)
+
+
+def _end_queued_in(state: State, executor: Task, now: float) -> Iterator[Effect]:
+    """End the tasks that are queued for an executor which has ended. O(queued tasks)."""
+    if executor.info.executor is None or not executor.state.is_terminal:
+        return
+    message = f"its executor {executor.task_id} has ended"
+    for task in list(state.frameworks[executor.framework_id].queues):
+        if task.info.executor_id == executor.task_id:
+            reason = Reason.EXECUTOR_TERMINATED
+            yield from end_queued(state, task, TaskState.DROPPED, reason, message, now)
 
 
 def kill(
@@ -185,7 +201,12 @@ def as_master_update(status: TaskStatus) -> TaskStatus:
 
 
 def reconciled(task: Task, session: SessionId) -> TaskStatus:
-    """Return the latest status, in answer to RECONCILE; it counts as sent on this session."""
+    """Return the latest status, in answer to RECONCILE; it counts as sent on this session.
+
+    Without its data it replaces no update: that has to be acknowledged by itself.
+    """
+    if task.has_data and not task.is_orphan and task.acknowledged < task.status.sequence:
+        return replace(task.status, sequence=0, is_reconciled=True)
     status = as_master_update(task.status) if task.is_orphan else task.status
     if status.needs_acknowledgement:
         sent = task.sent_on(session)

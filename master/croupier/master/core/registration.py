@@ -102,7 +102,7 @@ def _check_report(state: State, agent_id: AgentId, report: AgentTask) -> None:
         if status.state not in REPORTABLE or status.sequence < 1:
             raise InvalidRequest(f"task {task_id} is listed as {status.state.name}")
     is_rising = all(one.sequence < two.sequence for one, two in pairwise(waiting))
-    if not is_rising or (waiting and waiting[-1] != report.latest):
+    if not is_rising or (waiting and waiting[-1].without_data() != report.latest.without_data()):
         raise InvalidRequest(f"task {task_id} is listed with updates out of order")
     if report.latest.state.is_terminal and not waiting:
         raise InvalidRequest(f"task {task_id} has ended and waits for nothing")

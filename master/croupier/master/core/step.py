@@ -28,6 +28,7 @@ from croupier.master.core.events import (
     AgentReported,
     AgentStopped,
     AllocationDue,
+    ExecutorSaid,
     FrameworkCalled,
     LaunchUnsent,
     OperatorCommand,
@@ -73,7 +74,7 @@ def steps(state: State, event: Event, now: float) -> Iterator[Step]:
     match event:
         case FrameworkCalled():
             yield from on_call.on_call(state, event, now)
-        case AgentReported() | TasksReturned() | AgentHealth():
+        case AgentReported() | TasksReturned() | AgentHealth() | ExecutorSaid():
             yield from on_agent.on_report(state, event, now)
         case Received():
             yield from _on_received(state, event, now)

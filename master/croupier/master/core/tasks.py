@@ -113,6 +113,7 @@ class Task:
         queued: its place in the queue of its framework, as long as it is queued or lined up.
         kind: its role and shape, if it was submitted to this master, and others may succeed it.
         is_recalled: whether it is lined up, and its agent was asked to return it.
+        has_data: whether the latest status of its agent came with data or labels of an executor.
         begun_ms: when its agent began to start it, by the agent's clock; 0 if it has not.
         hold_id: the hold that it runs in; empty if it takes nothing from one.
         held: the part of its resources that it takes from the hold.
@@ -142,6 +143,7 @@ class Task:
     begun_ms: int = 0
     hold_id: HoldId = NO_HOLD
     held: Resources = NOTHING
+    has_data: bool = False
 
     def __post_init__(self) -> None:
         self.started_ms = self.started_ms or _start_ms(self.status)

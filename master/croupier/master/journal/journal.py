@@ -34,6 +34,7 @@ OMITTED: Final = frozenset(
         facts.OfferEnded,
         facts.CallAnswered,
         facts.UpdateHandled,
+        facts.ExecutorMessaged,
         facts.UpdateAcknowledged,
         facts.TaskLined,
     }

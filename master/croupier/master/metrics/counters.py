@@ -103,6 +103,12 @@ FACT_COUNTERS: Final = (
     FactCounter("calls", "Framework calls by outcome.", facts.CallAnswered, ("call", "outcome")),
     FactCounter("status_updates", "Status updates from agents.", facts.UpdateHandled, ("outcome",)),
     FactCounter(
+        "executor_messages",
+        "Messages between frameworks and executors by direction and outcome: sent or dropped.",
+        facts.ExecutorMessaged,
+        ("direction", "outcome"),
+    ),
+    FactCounter(
         "status_acks",
         "Acknowledgements of status updates from frameworks.",
         facts.UpdateAcknowledged,

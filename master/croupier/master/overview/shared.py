@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from croupier.master.access.rate_limits import Bucket
 from croupier.master.core.state import State
 from croupier.master.services.paging import Read
 from croupier.model.clock import Clock
 from croupier.model.errors import Unavailable
+from croupier.model.token_bucket import Bucket
 
 SLICE_S: Final = 0.002
 # Items between two looks at the clock.

@@ -14,6 +14,7 @@ from croupier.master.core.events import (
     AgentStopped,
     AgentTask,
     Claim,
+    ExecutorSaid,
     Received,
     RefusedLaunch,
     Register,
@@ -34,7 +35,7 @@ from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import task_pb2
 from croupier.wire.resources import attributes_from_wire, check_count, resources_from_wire
 from croupier.wire.store_position import position_from_wire
-from croupier.wire.task import status_from_wire, task_from_wire
+from croupier.wire.task import message_from_wire, status_from_wire, task_from_wire
 
 # Croupier's own agent sends at most 200 updates in one report.
 MAX_UPDATES = 1_000
@@ -69,6 +70,8 @@ async def report_from_wire(
             check_count(len(returned), MAX_UPDATES, "returned tasks in one report")
             keys = ((FrameworkId(each.framework_id), TaskId(each.task_id)) for each in returned)
             return TasksReturned(session, tuple(keys))
+        case "executor_message":
+            return ExecutorSaid(session, message_from_wire(wire.executor_message))
         case "goodbye":
             return AgentStopped(session, wire.goodbye.message[:1024])
         case _:

@@ -14,6 +14,7 @@ from croupier.master.core.on_call import MAX_NAMED
 from croupier.model.attributes import MAX_CONSTRAINTS, check_constraints
 from croupier.model.demand import Placement
 from croupier.model.errors import CroupierError, InvalidRequest, ProtocolViolation, shortened
+from croupier.model.executor import check_message
 from croupier.model.ids import (
     MAX_ID_BYTES,
     AgentId,
@@ -137,6 +138,9 @@ async def _call(name: str, wire: pb.Call, seal: Seal) -> calls.Call:
             return await _submit(wire.submit, seal)
         case "withdraw":
             return calls.Withdraw(_task_ids(wire.withdraw.task_ids))
+        case "send_message":
+            (task_id,) = _task_ids((wire.send_message.task_id,))
+            return calls.SendMessage(task_id, check_message(wire.send_message.data))
         case "decline":
             decline = wire.decline
             return calls.Decline(
@@ -144,10 +148,9 @@ async def _call(name: str, wire: pb.Call, seal: Seal) -> calls.Call:
             )
         case "update_demand":
             return calls.UpdateDemand(demands_from_wire(wire.update_demand.demands))
-        case "suppress":
-            return calls.Suppress(_roles(wire.suppress.roles))
-        case "revive":
-            return calls.Revive(_roles(wire.revive.roles))
+        case "suppress" | "revive":
+            kind = calls.Suppress if name == "suppress" else calls.Revive
+            return kind(_roles(getattr(wire, name).roles))
         case "kill":
             return _kill(wire.kill)
         case "acknowledge":

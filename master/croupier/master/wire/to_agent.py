@@ -10,6 +10,7 @@ from croupier.master.core.messages import Heartbeat, Registered, ToAgent
 from croupier.master.leadership.lineage import Lineage
 from croupier.model.agent_orders import (
     AcknowledgeUpdate,
+    ExecutorMessage,
     KillTask,
     LaunchGroup,
     LaunchTask,
@@ -83,6 +84,9 @@ def order_to_wire(
             if grace_ms is not None:
                 kill.kill_policy.grace_ms = grace_ms
             return pb.Order(kill=kill)
+        case ExecutorMessage(framework_id, task_id, data):
+            sent = pb.ExecutorMessage(framework_id=framework_id, task_id=task_id, data=data)
+            return pb.Order(executor_message=sent)
         case ResendUpdates(framework_id):
             return pb.Order(resend=pb.ResendUpdates(framework_id=framework_id))
         case Registered(agent_id, heartbeat_s, master_id):

@@ -8,6 +8,7 @@ from croupier.master.core.messages import (
     AgentDescription,
     AgentFailed,
     Heartbeat,
+    MessageArrived,
     Offered,
     Placed,
     PreemptRequested,
@@ -48,6 +49,9 @@ def event_to_wire(message: ToFramework, known: KnownAgents) -> pb.Event:
             return pb.Event(rescind=pb.Rescind(offer_id=offer_id, reason=reason))
         case AgentFailed(agent_id, hostname, text):
             return pb.Event(failure=pb.Failure(agent_id=agent_id, hostname=hostname, message=text))
+        case MessageArrived(task_id, agent_id, data):
+            arrived = pb.MessageArrived(task_id=task_id, agent_id=agent_id, data=data)
+            return pb.Event(message_arrived=arrived)
         case PreemptRequested(task_ids, agent_id, grace_s, role, reason):
             return pb.Event(
                 preempt_request=pb.PreemptRequest(

@@ -257,7 +257,9 @@ class History:
                 continue
             _, role = self._offers.get(call.offer_ids[0], (0.0, stay.roles[0]))
             agent = self._agents.get(agents[task.task_id])
-            facts = agent and facts_of(agent.hostname, agent.attributes, agent.features)
+            facts = agent and facts_of(
+                agent.hostname, agent.attributes, agent.features, agents[task.task_id]
+            )
             wanted = stay.demands.launch(role, task.resources, facts or {})
             place = (stay.framework_id, role, agents[task.task_id], task.resources)
             run = TaskRun(*place, entry.at, *wanted)

@@ -1,0 +1,1 @@
+"""Executors on this agent: their streams, whichever protocol they speak."""
