@@ -28,6 +28,7 @@ from tests.fuzz.false_master import FalseMaster
 from tests.fuzz.grpc_attacks import StreamAttack, make_attack, make_floods
 from tests.fuzz.http_attack import HttpAttack
 from tests.fuzz.judge import Finding
+from tests.fuzz.mesos_attack import MesosAttack
 from tests.fuzz.parties import ADMIN, Attackers, admit, attackers, file_of
 from tests.fuzz.state_lines import StateAttack
 from tests.harness.eventually import eventually
@@ -165,11 +166,24 @@ class Campaign:
             port, routes = daemon.routes
             address = Address("127.0.0.1", port)
             self._attacks.append(HttpAttack(daemon.name, address, routes, seed))
+        await self._attack_gateway(parties)
         self._attacks.append(StateAttack(seed))
         for attack in [each for each in self._attacks if self._only not in each.name]:
             self._attacks.remove(attack)
             await attack.close()
         assert self._attacks, f"no attack has {self._only!r} in its name"
+
+    async def _attack_gateway(self, parties: Attackers) -> None:
+        """Add the attacks on the master's gateway for frameworks of Mesos."""
+        master = self._daemons[0]
+        await eventually(lambda: master.gateway, START_S, "it serves frameworks of Mesos")
+        assert master.gateway is not None
+        port, routes = master.gateway
+        address = Address("127.0.0.1", port)
+        self._attacks.append(HttpAttack("gateway", address, routes, self._seed))
+        for name, security in parties.items():
+            token = "" if security is None else security.token
+            self._attacks.append(MesosAttack(address, self._seed, token, name))
 
     async def _until_answered(self, master: Address) -> None:
         async with make_channel(master) as channel:

@@ -25,6 +25,7 @@ from croupier.process.http.listening import Listening
 from croupier.process.http.server import HttpServer
 
 LONG_S: Final = 0.02
+SCHEDULER: Final = "/api/v1/scheduler"
 _MAIN: Final[dict[str, Callable[[], None]]] = {"master": master.main, "agent": agent.main}
 
 
@@ -64,7 +65,7 @@ def note_collections(path: Path) -> None:
 
 
 def note_routes(path: Path) -> None:
-    """Make the HTTP server of this process load at once, and note its routes in a file."""
+    """Make the HTTP servers of this process load at once, and note their routes in files."""
     serve: Any = HttpServer.serve
 
     async def noted(server: HttpServer, listening: Listening) -> None:
@@ -72,7 +73,9 @@ def note_routes(path: Path) -> None:
         assert server._runner.app is not None
         routes = server._runner.app.router.routes()
         found = [[route.method, route.resource.canonical] for route in routes if route.resource]
-        path.write_text(json.dumps({"port": listening.port, "routes": found}))
+        is_gateway = any(route == ["POST", SCHEDULER] for route in found)
+        place = path.with_suffix(".gateway") if is_gateway else path
+        place.write_text(json.dumps({"port": listening.port, "routes": found}))
 
     async def at_once(_: Listening) -> None:
         """Wait for no connection."""

@@ -49,8 +49,16 @@ class Daemon:
     @property
     def routes(self) -> tuple[int, list[Route]] | None:
         """The port and routes of its HTTP server; None before it listens."""
+        return self._noted(".routes")
+
+    @property
+    def gateway(self) -> tuple[int, list[Route]] | None:
+        """The port and routes of its gateway for Mesos; None before it listens, or without one."""
+        return self._noted(".gateway")
+
+    def _noted(self, suffix: str) -> tuple[int, list[Route]] | None:
         try:
-            found = json.loads(self.steps.with_suffix(".routes").read_text())
+            found = json.loads(self.steps.with_suffix(suffix).read_text())
         except (FileNotFoundError, json.JSONDecodeError):
             return None
         return found["port"], [(method, path) for method, path in found["routes"]]
@@ -137,6 +145,7 @@ def start_master(folder: Path, *flags: str) -> tuple[Daemon, Address]:
     (listen,) = free_addresses(1)
     daemon = Daemon(
         "master", folder, "--listen", str(listen), "--http", "127.0.0.1:0",
+        "--mesos-listen", "127.0.0.1:0",
         "--store", f"sqlite:{folder / 'master.db'}", "--event-log", str(folder / "events.log"),
         "--secrets-key-file", str(folder / "secrets.key"),
         *_PATIENT, *flags,

@@ -10,6 +10,7 @@ from croupier.model.attributes import Attributes
 from croupier.model.errors import InvalidRequest
 from croupier.model.ranges import MAX_RANGES, Ranges
 from croupier.model.resources import FIRST, MAX_ITEMS, MAX_NAMES, Resources, in_order
+from croupier.model.scalar import check_milli
 from croupier.v1 import resources_pb2 as pb
 from croupier.wire.resources import check_count
 
@@ -50,10 +51,8 @@ def resources_from_json(listed: list[Json]) -> pb.Resources:
         _check_supported(name, each)
         match text(each, "type"):
             case "SCALAR":
-                amount = milli(number(entry(each, "scalar"), "value"))
-                if amount < 0:
-                    raise InvalidRequest(f"resource {name[:80]!r} is negative")
-                scalars[name] = scalars.get(name, 0) + amount
+                amount = check_milli(name[:80], milli(number(entry(each, "scalar"), "value")))
+                scalars[name] = check_milli(name[:80], scalars.get(name, 0) + amount)
             case "RANGES":
                 ranges.setdefault(name, []).extend(_read_ranges(name, entry(each, "ranges")))
             case "SET":
