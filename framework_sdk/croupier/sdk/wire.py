@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
+from operator import attrgetter
 
 from croupier.model.attributes import Constraint, attribute_text
 from croupier.model.clock import Clock
@@ -43,7 +44,7 @@ def accept_call(offer_ids: Sequence[str], tasks: Sequence[Task], refuse_s: float
     Tasks of one group that follow each other are launched together.
     """
     operations: list[pb.Operation] = []
-    for group_id, unit in groupby(tasks, _group_id):
+    for group_id, unit in groupby(tasks, attrgetter("group_id")):
         messages = [task_to_wire(task.info, task.secrets) for task in unit]
         if group_id:
             operations.append(pb.Operation(launch_group=pb.LaunchGroup(tasks=messages)))
@@ -70,7 +71,7 @@ def submit_calls(
         max_per_agent=max_per_agent,
     )
     found: list[pb.Call] = []
-    for group_id, unit in groupby(tasks, _group_id):
+    for group_id, unit in groupby(tasks, attrgetter("group_id")):
         messages = (task_to_wire(task.info, task.secrets) for task in unit)
         if group_id:
             found.append(pb.Call(submit=placement))
@@ -96,10 +97,6 @@ def _split(
         last.tasks.append(message)
         size += taken
     return found
-
-
-def _group_id(task: Task) -> str:
-    return task.group_id
 
 
 def withdraw_calls(task_ids: Sequence[str]) -> list[pb.Call]:

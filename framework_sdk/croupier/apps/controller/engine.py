@@ -50,7 +50,7 @@ class Engine(Framework):
     Attributes:
         over: done when the policy says so; or has the error that ends the command.
         was_subscribed: whether the master has admitted it.
-        moved_at: when tasks that wait made progress last, on the loop's clock.
+        moved_at: when tasks began to wait, or made progress, last; on the loop's clock.
     """
 
     def __init__(

@@ -66,8 +66,7 @@ async def limit_over(
     whole = loop.time() + _or_never(limits.whole_s)
     while True:
         now = loop.time()
-        waited_since = max(launcher.moved_at, launcher.pending_since)
-        waiting = waited_since + _or_never(limits.waiting_s)
+        waiting = launcher.moved_at + _or_never(limits.waiting_s)
         if now >= whole:
             return f"not done after {limits.whole_s:g} s (--timeout); the tasks are killed"
         if launcher.progress.pending and now >= waiting:
@@ -103,7 +102,7 @@ async def run_job(job: Job, target: Target, limits: Limits) -> int:
     try:
         sources = OutputSources(target)
         async with Outputs(printer, sources, _print, target.security) as outputs:
-            launcher = Launcher(job, target, outputs, sources, _print)
+            launcher = Launcher(job, target, outputs, _print)
             with closing(EndSignals()) as signals:
                 return await Run(target, launcher, outputs, signals).to_the_end(limits)
     except PermissionDenied as error:

@@ -17,7 +17,6 @@ from croupier.apps.controller.engine import Engine, Handover
 from croupier.apps.controller.outcomes import Outcome, state_text
 from croupier.apps.run.job import Job
 from croupier.apps.run.output import Outputs
-from croupier.apps.run.output_sources import OutputSources
 from croupier.cli.flags import TIMED_OUT, Target
 from croupier.cli.signals import SIGNAL_BASE
 from croupier.sdk import CroupierError, Reason, TaskState, TaskStatus
@@ -176,19 +175,11 @@ class Launcher(Engine):
     """Launches the copies of one job. `over` is done when all have ended, or has the error."""
 
     def __init__(
-        self,
-        job: Job,
-        target: Target,
-        outputs: Outputs,
-        sources: OutputSources,
-        warn: Callable[[str], None],
+        self, job: Job, target: Target, outputs: Outputs, warn: Callable[[str], None]
     ) -> None:
         super().__init__(target, job.title, job.role, keep_s=FAILOVER_S, insecure=job.is_insecure)
         self._job, self._outputs, self._warn = job, outputs, warn
-        self._sources = sources
         self.progress = Progress(job.count)
-        # Since when copies wait for an agent, on the loop's clock.
-        self.pending_since = 0.0
 
     def give_up(self) -> None:
         """Submit no more copies."""
@@ -245,15 +236,14 @@ class Launcher(Engine):
     def _apply_status(self, status: TaskStatus) -> None:
         copy = self.progress.find(status.task_id)
         assert copy is not None
-        agent = self.agent(status.agent_id)
-        if agent is not None:
-            self._sources.learn(agent.agent_id, agent.http_address)
+        if (agent := self.agent(status.agent_id)) is not None:
+            self._outputs.sources.learn(agent.agent_id, agent.http_address)
         if status.state in _HAS_RUN and status.agent_id:
             self._outputs.follow(copy.index, status.agent_id, status.framework_id, status.task_id)
         was_pending = self.progress.pending
         warning = self.progress.on_status(status)
         if self.progress.pending and not was_pending:
-            self.pending_since = asyncio.get_running_loop().time()
+            self.moved_at = asyncio.get_running_loop().time()
         if warning:
             self._warn(warning)
 

@@ -75,7 +75,7 @@ class Outputs:
             warn: called for output that cannot be read.
             find_security: returns what names the authorities of agents with TLS.
         """
-        self._printer, self._sources, self._warn = printer, sources, warn
+        self._printer, self.sources, self._warn = printer, sources, warn
         self._opening = asyncio.Semaphore(OPENING)
         self._agents = AgentFiles(find_security)
         self._followed: dict[str, FollowedTask] = {}
@@ -100,7 +100,7 @@ class Outputs:
             return
         followed = FollowedTask(TaskKey(framework_id, task_id, agent_id))
         self._followed[task_id] = followed
-        if not self._sources.address_of(agent_id):
+        if not self.sources.address_of(agent_id):
             self._warn(f"{task_id}: its agent serves no output")
             return
         for stream in followed.offsets:
@@ -133,7 +133,7 @@ class Outputs:
     async def _read(self, followed: FollowedTask, stream: Stream, sink: Sink) -> None:
         ended, backoff = followed.ended, Backoff(0.1, 2.0, random.Random())
         _, task_id, agent_id = followed.key
-        sources, looks = self._sources, 0
+        sources, looks = self.sources, 0
         while True:
             looks += ended.is_set()
             before, address = followed.offsets[stream], sources.address_of(agent_id)
@@ -181,9 +181,9 @@ class Outputs:
         """Print what comes after the offset; return the error if the end was not reached."""
         offset, key = followed.offsets[stream], followed.key
         try:
-            link = await self._sources.link_to(key, stream)
+            link = await self.sources.link_to(key, stream)
             link += f"{'&' if '?' in link else '?'}follow=1&offset={offset}"
-            address = self._sources.address_of(key.agent_id)
+            address = self.sources.address_of(key.agent_id)
             async with AsyncExitStack() as stack:
                 async with self._opening:
                     opened = self._agents.read(AgentId(key.agent_id), address, link)

@@ -96,7 +96,7 @@ class Unused:
 async def launcher() -> Launcher:
     job = Job(words=("x",), unit=Resources.parse("cpus:1;mem:1GB"))
     unused: Any = Unused()
-    return Launcher(job, Target((Address("127.0.0.1", 9),)), unused, unused, print)
+    return Launcher(job, Target((Address("127.0.0.1", 9),)), unused, print)
 
 
 @pytest.mark.parametrize("state", [TaskState.DROPPED, TaskState.UNKNOWN, None])
