@@ -53,7 +53,31 @@ class FrameworkCalls:
                 have been launched: updates or `reconcile` show it.
             CroupierError: if the master refused the whole call.
         """
-        return await self._send_accept(offers, list(tasks), refuse_s)
+        launched = list(tasks)
+        if not launched:
+            await self.decline(offers, refuse_s)
+            return []
+        if any(task.secrets for task in launched):
+            self._session.check_secrets(is_insecure=self._is_insecure)
+        offer_ids = _offer_ids(offers)
+        first = offers if isinstance(offers, Offer) else offers[0]
+        verdict = await self._session.call(
+            wire.accept_call(offer_ids, launched, refuse_s),
+            answers=offer_ids,
+            launch=AcceptedTasks(
+                Role(first.role),
+                tuple(task.resources for task in launched),
+                facts_of(
+                    first.hostname,
+                    first.attributes,
+                    known_features(first.isolation),
+                    first.agent_id,
+                ),
+            ),
+        )
+        if [task.task_id for task in verdict.tasks] != [task.task_id for task in launched]:
+            raise verdict.error or ProtocolViolation("the verdict is not about the call's tasks")
+        return list(verdict.tasks)
 
     async def launch_group(
         self,
@@ -80,35 +104,7 @@ class FrameworkCalls:
             InvalidRequest, Unavailable, CroupierError: as `accept`.
         """
         grouped = _grouped(tasks, group_id or uuid.uuid4().hex)
-        return await self._send_accept(offers, grouped, refuse_s)
-
-    async def _send_accept(
-        self, offers: Offer | Sequence[Offer], launched: list[Task], refuse_s: float
-    ) -> list[TaskVerdict]:
-        if not launched:
-            await self.decline(offers, refuse_s)
-            return []
-        if any(task.secrets for task in launched):
-            self._session.check_secrets(is_insecure=self._is_insecure)
-        offer_ids = _offer_ids(offers)
-        first = offers if isinstance(offers, Offer) else offers[0]
-        verdict = await self._session.call(
-            wire.accept_call(offer_ids, launched, refuse_s),
-            answers=offer_ids,
-            launch=AcceptedTasks(
-                Role(first.role),
-                tuple(task.resources for task in launched),
-                facts_of(
-                    first.hostname,
-                    first.attributes,
-                    known_features(first.isolation),
-                    first.agent_id,
-                ),
-            ),
-        )
-        if [task.task_id for task in verdict.tasks] != [task.task_id for task in launched]:
-            raise verdict.error or ProtocolViolation("the verdict is not about the call's tasks")
-        return list(verdict.tasks)
+        return await self.accept(offers, grouped, refuse_s)
 
     async def decline(
         self, offers: Offer | Sequence[Offer], refuse_s: float = DEFAULT_REFUSE_S, reason: str = ""

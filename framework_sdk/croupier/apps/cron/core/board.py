@@ -281,18 +281,17 @@ def _ended(
         return run.end(RunState.FINISHED, now, detail)
     if run.is_replaced:
         return run.end(RunState.REPLACED, now, "a later run replaced it")
-    if outcome is Outcome.NEVER_RAN and run.attempt - run.failures <= MAX_DROPS:
-        again_at = now + min(MAX_PLACING_S, 2.0 ** min(run.attempt - run.failures - 1, 10))
-        return replace(
-            run, state=RunState.WAITING, attempt=run.attempt + 1, not_before=again_at, detail=detail
-        )
-    failed = replace(run, failures=run.failures + 1)
-    if job is None or failed.failures > job.spec.retries:
-        state = RunState.LOST if outcome is Outcome.LOST else RunState.FAILED
-        return failed.end(state, now, detail)
-    again_at = now + job.spec.backoff.pause_s(failed.failures)
+    drops = run.attempt - run.failures
+    if outcome is Outcome.NEVER_RAN and drops <= MAX_DROPS:
+        again_at = now + min(MAX_PLACING_S, 2.0 ** min(drops - 1, 10))
+    else:
+        run = replace(run, failures=run.failures + 1)
+        if job is None or run.failures > job.spec.retries:
+            state = RunState.LOST if outcome is Outcome.LOST else RunState.FAILED
+            return run.end(state, now, detail)
+        again_at = now + job.spec.backoff.pause_s(run.failures)
     return replace(
-        failed, state=RunState.WAITING, attempt=run.attempt + 1, not_before=again_at, detail=detail
+        run, state=RunState.WAITING, attempt=run.attempt + 1, not_before=again_at, detail=detail
     )
 
 
