@@ -149,6 +149,7 @@ async def test_deposed_master_performs_no_effects() -> None:
     await driver.inbox.put(register(1))
     running = asyncio.create_task(driver.run())
     await eventually(lambda: any(isinstance(each, Registered) for each in recorder.performed))
+    await eventually(lambda: not state.allocator.has_dirty_agents)
     before = len(recorder.performed)
     leading = False
     await driver.inbox.put(subscribe(2))
