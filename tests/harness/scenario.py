@@ -123,7 +123,8 @@ class Story(AccessCommands, AgentCommands, OperatorCommands, TaskCommands):
             guarantee_timeout_s=float(options.get("guarantee", 15)),
             grace_s=float(options.get("grace", 30)),
         )
-        self._enter(World(settings=replace(LEASES, preemption=rules)))
+        kind = SecuredWorld if "secured" in plain else World
+        self._enter(kind(settings=replace(LEASES, preemption=rules)))
 
     def _do_role(self, plain: list[str], options: dict[str, str]) -> None:
         settings = RoleSettings(

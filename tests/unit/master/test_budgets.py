@@ -10,13 +10,13 @@ import pytest
 
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
-from croupier.master.core.events import AgentTask, FrameworkCalled, Received
+from croupier.master.core.events import FrameworkCalled, Received
 from croupier.master.core.messages import verdict_size
 from croupier.master.core.settings import Settings
-from croupier.model.errors import Conflict, TooSlow, Unavailable
-from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.errors import Conflict, TooSlow
+from croupier.model.ids import TaskId
 from croupier.model.resources import Resources
-from croupier.model.task import Command, Source, TaskInfo, TaskState, TaskStatus
+from croupier.model.task import Command, TaskInfo
 from tests.harness.world import World, make_task
 
 BAD = replace(make_task("x"), task_id=TaskId(""))
@@ -129,51 +129,3 @@ def test_launches_above_the_text_budget_are_refused(settings: Settings) -> None:
         world.finish(agent, world.framework_id(session), f"t{number}")
     world.call(session, calls.Revive())
     assert world.accept(session, large_task("later")).tasks[0].error is None
-
-
-def deep(number: int, levels: int = 4) -> str:
-    return "/".join(f"r{number}-{level}" for level in range(levels))
-
-
-def test_role_levels_are_bounded_for_all_frameworks() -> None:
-    world = World(settings=Settings(role_levels=150))
-    first = world.framework(roles=tuple(deep(number) for number in range(32)))
-    assert first not in world.closed
-    # Existing levels cost nothing.
-    same = world.framework(roles=tuple(deep(number) for number in range(32)))
-    assert same not in world.closed
-    full = world.framework(roles=tuple(deep(number) for number in range(100, 106)))
-    assert isinstance(world.closed[full], Conflict)
-    assert len(world.state.allocator.queries.roles_in_use()) == 128
-    small = world.framework(roles=(deep(200, 1),))
-    assert small not in world.closed
-
-
-def test_framework_may_reconnect_when_there_are_too_many_levels() -> None:
-    """A task of a registering agent may add a role."""
-    world = World(settings=Settings(role_levels=2))
-    session = world.framework("a/b")
-    own = world.framework_id(session)
-    unknown = FrameworkId("x-1-F9")
-    status = TaskStatus(
-        unknown, TaskId("t1"), AgentId("A9"), TaskState.RUNNING, Source.EXECUTOR, sequence=1
-    )
-    task = AgentTask(unknown, make_task("t1"), status, (), Role("c"))
-    world.agent("cpus:4;mem:8GB", agent_id="A9", tasks=(task,))
-    assert len(world.state.allocator.queries.roles_in_use()) == 3
-    world.end_session(session)
-    back = world.framework("a/b", framework_id=own)
-    assert back not in world.closed
-
-
-def test_frameworks_are_bounded_and_known_ones_may_reconnect() -> None:
-    world = World(settings=Settings(frameworks=2))
-    one, two = world.framework(), world.framework()
-    known = world.framework_id(one)
-    world.end_session(one)
-    third = world.framework()
-    assert isinstance(world.closed[third], Unavailable)
-    back = world.framework(framework_id=known)
-    assert back not in world.closed
-    world.call(two, calls.Teardown())
-    assert world.framework() not in world.closed

@@ -11,9 +11,7 @@ from croupier.master.access.cluster_keys import LaunchProofs
 from croupier.master.core.access_records import TokenKind
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import AgentTask
-from croupier.master.core.facts import AgentRefused
 from croupier.master.core.messages import Registered
-from croupier.master.core.settings import Settings
 from croupier.master.core.token_commands import CreateToken
 from croupier.master.session import AgentSession
 from croupier.master.wire.from_agent import tasks_from_wire
@@ -131,23 +129,6 @@ async def test_a_launch_carries_its_proof_over_the_wire() -> None:
 
 
 # The resources of an agent.
-
-
-@pytest.mark.parametrize("total", ["cpus:1000000", "cpus:4096.001", "cpus:1;mem:65TB", "gpus:5000"])
-def test_an_unlikely_machine_is_refused(total: str) -> None:
-    world = World()
-    session = register(world, total=total)
-    error = world.closed[session]
-    assert isinstance(error, Conflict)
-    assert "--max-agent-resources" in str(error)
-    assert any(isinstance(fact, AgentRefused) for fact in world.facts)
-    assert not world.state.agents
-
-
-def test_a_bound_holds_for_named_resources_only() -> None:
-    world = World(settings=Settings(max_agent=Resources.parse("cpus:8")))
-    assert register(world, total="cpus:8;mem:1000TB;foo:9;ports:[1-9]") not in world.closed
-    assert register(world, total="cpus:9") in world.closed
 
 
 def test_a_join_token_bounds_the_agents_that_joined_with_it() -> None:

@@ -1,18 +1,14 @@
-"""Frameworks with several roles and demands: durable, and refused; scenarios tell the rest."""
+"""What frameworks with several roles cause elsewhere; `scenarios/several_roles.txt` has more."""
 
 from __future__ import annotations
 
-import pytest
-
-from croupier.master.core import calls
 from croupier.master.core.messages import PreemptRequested
 from croupier.master.core.records import FrameworkRecord
 from croupier.master.wire.to_framework import event_to_wire
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.attributes import matches, not_matches
 from croupier.model.demand import Demand
-from croupier.model.errors import InvalidRequest
-from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.ids import AgentId, Role, TaskId
 from croupier.model.resources import Resources
 from tests.harness.world import World, make_task
 
@@ -45,48 +41,6 @@ def test_roles_are_sent_to_agents_and_saved() -> None:
     record = world.saved[-1]
     assert isinstance(record, FrameworkRecord)
     assert record.roles == (DEV, ADS)
-
-
-class TestRefusals:
-    @pytest.mark.parametrize(
-        "demands",
-        [
-            (Demand(UNIT, role=DEV),),
-            (Demand(UNIT), Demand(UNIT, 3, role=ADS)),
-            (Demand(UNIT, min_per_offer=0),),
-            (Demand(UNIT, min_per_offer=-1),),
-            (Demand(UNIT, min_per_offer=3, max_per_offer=2),),
-            tuple(Demand(Resources({"cpus": n})) for n in range(1, 66)),
-            (Demand(UNIT, None, (matches("rack", "r."),) * 10_000),),
-        ],
-    )
-    def test_invalid_demands_change_nothing(self, demands: tuple[Demand, ...]) -> None:
-        world = World()
-        session = world.framework(roles=(ADS, WEB), demands=both())
-        before = world.state.allocator.queries.demands(FrameworkId("m-F1"))
-        assert isinstance(world.call(session, calls.UpdateDemand(demands)).error, InvalidRequest)
-        assert world.state.allocator.queries.demands(FrameworkId("m-F1")) == before
-        newer = world.framework(roles=(ADS, WEB), demands=demands, framework_id="m-F1")
-        assert isinstance(world.closed[newer], InvalidRequest)
-        assert world.state.frameworks[FrameworkId("m-F1")].session == session
-
-    @pytest.mark.parametrize(
-        "roles",
-        [
-            ("a/../b",), ("a//b",), ("/a",), ("a/",), ("-x",), ("",), ("x" * 2**20,),
-            ("a", "b", "a"), tuple(f"r{number}" for number in range(33)),
-        ],
-    )  # fmt: skip
-    def test_invalid_roles_change_nothing(self, roles: tuple[str, ...]) -> None:
-        world = World()
-        session = world.framework(roles=(ADS, WEB))
-        newer = world.framework(roles=roles, framework_id="m-F1")
-        assert isinstance(world.closed[newer], InvalidRequest)
-        assert world.state.frameworks[FrameworkId("m-F1")].session == session
-        assert world.state.frameworks[FrameworkId("m-F1")].roles == (ADS, WEB)
-        fresh = world.framework(roles=roles)
-        assert isinstance(world.closed[fresh], InvalidRequest)
-        assert len(world.state.frameworks) == 1
 
 
 def test_preempt_request_is_converted() -> None:
