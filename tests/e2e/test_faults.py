@@ -23,7 +23,6 @@ from tests.harness.steady import Steady, at_work
 
 pytestmark = pytest.mark.e2e
 
-UNIT = "cpus:1;mem:256MB"
 QUICK = ("--heartbeat", "0.2", "--agent-timeout", "1")
 HAS = "cpus:4;mem:4GB;disk:1GB"
 
@@ -201,24 +200,3 @@ async def test_decisions_of_a_killed_master_are_replayed(tmp_path: Path) -> None
     assert report["recorded"]["utilisation"]["cpus"] > 0.5
     assert oct(log.stat().st_mode & 0o777) == "0o600"
     assert b"sleep" not in log.read_bytes()
-
-
-async def test_bad_flags_and_logs_are_one_clear_line(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    for flags, code, why in (
-        (["replay", str(log)], 1, "No such file"),
-        (["replay", str(log), "--weights", "ads"], 2, "not ROLE=WEIGHT"),
-        (["replay", str(log), "--quota", "ads"], 2, "not ROLE=guarantee"),
-        (["replay", str(log), "--policy", "luck"], 2, "not a policy"),
-        (["replay", str(log), "--verify", "--policy", "drf"], 2, "takes no changes"),
-        (["replay", "/dev/null"], 1, "not a regular file"),
-    ):
-        ended = await croupier(*flags)
-        assert (ended.code, ended.out) == (code, "")
-        assert why in ended.err
-        assert len(ended.err.splitlines()) == 1
-    log.write_text('{"head"')
-    ended = await croupier("replay", str(log))
-    assert (ended.code, ended.err.splitlines()) == (
-        1, [f"croupier: {log}, line 1: not a line of JSON"]
-    )  # fmt: skip
