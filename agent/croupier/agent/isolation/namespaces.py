@@ -174,4 +174,4 @@ def _working(setting: Setting, view: View, trial: Path) -> Bubblewrap:
 
 
 def _trial_view(view: View, trial: Path) -> tuple[str, ...]:
-    return view.words(str(trial), _LEAST_TMP_BYTES, is_own_account=True)
+    return view.words((str(trial),), _LEAST_TMP_BYTES, is_own_account=True)
