@@ -7,24 +7,40 @@ calls of the SDK are.
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from secrets import token_hex
 from typing import Final
 
 from croupier.master.mesos.events import sequence_in
+from croupier.master.mesos.executors import Executors
 from croupier.master.mesos.tasks import kill_policy_from_json, task_from_json
-from croupier.mesos.fields import Json, entries, entry, id_of, ids_of, number, text, texts
+from croupier.mesos.fields import Json, data_of, entries, entry, id_of, ids_of, number, text, texts
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import DEFAULT_ROLE
 from croupier.model.limits import MAX_TASKS_PER_ACCEPT, MAX_WAIT_S
+from croupier.model.task import Reason
+from croupier.process.logging import get_logger
 from croupier.process.time_slice import TimeSlice
 from croupier.v1 import framework_pb2 as pb
+from croupier.v1 import task_pb2
 from croupier.wire.resources import check_count
 
 # The lease of offers that gateway frameworks ask for: the longest that the master grants.
 LEASE_MS: Final = 3_600_000
 # A framework without a name gets this one.
 UNNAMED: Final = "unnamed"
+
+_log = get_logger("croupier.mesos")
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A task that has no form in Croupier, and why."""
+
+    task_id: str
+    why: str
+    reason: Reason = Reason.TASK_INVALID
 
 
 @dataclass(slots=True)
@@ -34,13 +50,15 @@ class Translated:
     Attributes:
         wire: the message; None if there is nothing to decide.
         agents: the agents on which the tasks of an ACCEPT were to run, by the tasks' ids.
-        refused: tasks of an ACCEPT that have no form in Croupier, and why.
+        refused: tasks of an ACCEPT that have no form in Croupier.
+        executors: tasks of an ACCEPT that are executors.
         reconciled: the task of a KILL; its status is the answer if it is unknown.
     """
 
     wire: pb.Call | None = None
     agents: dict[str, str] = field(default_factory=dict)
-    refused: list[tuple[str, str]] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
+    executors: set[str] = field(default_factory=set)
     reconciled: str = ""
 
 
@@ -71,14 +89,16 @@ def capabilities_of(of: Json) -> frozenset[str]:
     return frozenset(text(each, "type") for each in entries(info, "capabilities"))
 
 
-async def translate(of: Json) -> Translated:
+async def translate(of: Json, executors: Executors) -> Translated:
     """Return a call other than SUBSCRIBE; its tasks are converted in slices.
+
+    `executors` are those of the framework.
 
     Raises:
         InvalidRequest: if it is malformed.
     """
     kind = text(of, "type")
-    return await _TRANSLATORS[kind](entry(of, kind.lower()))
+    return await _TRANSLATORS[kind](entry(of, kind.lower()), executors)
 
 
 def check_form(of: Json) -> None:
@@ -96,56 +116,99 @@ def check_form(of: Json) -> None:
         )
 
 
-async def _accept(of: Json) -> Translated:
+async def _accept(of: Json, executors: Executors) -> Translated:
     call = Translated(pb.Call())
     assert call.wire is not None
     accept = call.wire.accept
     accept.offer_ids.extend(ids_of(of, "offer_ids"))
     _read_filters(accept.filters, of)
-    held = TimeSlice()
     for operation in entries(of, "operations"):
-        kind = text(operation, "type")
-        if kind == "LAUNCH":
-            listed, refusal = entries(entry(operation, "launch"), "task_infos"), ""
-        else:
-            group = entry(entry(operation, "launch_group"), "task_group")
-            listed, refusal = entries(group, "tasks"), f"the operation {kind[:80]} is not supported"
-        check_count(len(call.agents) + len(listed), MAX_TASKS_PER_ACCEPT, "tasks in one ACCEPT")
-        for each in listed:
-            if held.is_over:
-                await held.give_way()
-            task_id = id_of(each, "task_id")
-            call.agents[task_id] = id_of(each, "agent_id")
-            try:
-                if refusal:
-                    raise InvalidRequest(refusal)
-                task = task_from_json(each)
-            except InvalidRequest as error:
-                call.refused.append((task_id, str(error)))
-            else:
-                _operation(accept).launch.tasks.append(task)
+        match kind := text(operation, "type"):
+            case "LAUNCH":
+                listed = entries(entry(operation, "launch"), "task_infos")
+                await _launch(call, listed, executors)
+            case "LAUNCH_GROUP":
+                await _launch_group(call, entry(operation, "launch_group"))
+            case _:
+                _log.warning("mesos_operation_refused", operation=kind[:80])
     return call
 
 
-def _operation(accept: pb.Accept) -> pb.Operation:
-    return accept.operations[0] if accept.operations else accept.operations.add()
+async def _launch(call: Translated, listed: list[Json], executors: Executors) -> None:
+    """Add the tasks of a LAUNCH to a call; each that has no form in Croupier is refused alone."""
+    tasks: list[task_pb2.TaskInfo] = []
+    async for each, task_id, agent_id in _named(call, listed):
+        executor = None
+        try:
+            task = task_from_json(each)
+            if entry(each, "executor"):
+                executor = executors.add_to(task, each, agent_id)
+        except InvalidRequest as error:
+            call.refused.append(Refused(task_id, str(error)))
+            continue
+        if executor is not None:
+            tasks.append(executor)
+            call.executors.add(executor.task_id)
+        tasks.append(task)
+    assert call.wire is not None
+    if tasks:
+        call.wire.accept.operations.add(launch=pb.Launch(tasks=tasks))
 
 
-async def _decline(of: Json) -> Translated:
+async def _launch_group(call: Translated, of: Json) -> None:
+    """Add a group of tasks to a call; if one has no form in Croupier, all are refused."""
+    tasks: list[task_pb2.TaskInfo] = []
+    wrong: list[Refused] = []
+    group = task_pb2.TaskGroup(group_id=f"mesos-{token_hex(8)}")
+    if text(entry(of, "executor"), "type", "DEFAULT") != "DEFAULT":
+        wrong.append(Refused("", "a group of tasks has the executor of the type DEFAULT"))
+    async for each, task_id, _ in _named(call, entries(entry(of, "task_group"), "tasks")):
+        try:
+            if entry(each, "executor"):
+                raise InvalidRequest("a task of a group has no executor of its own")
+            task = task_from_json(each)
+            task.group.CopyFrom(group)
+            tasks.append(task)
+        except InvalidRequest as error:
+            wrong.append(Refused(task_id, str(error)))
+            tasks.append(task_pb2.TaskInfo(task_id=task_id))
+    assert call.wire is not None
+    if not wrong:
+        call.wire.accept.operations.add(launch_group=pb.LaunchGroup(tasks=tasks))
+        return
+    own = {each.task_id: each.why for each in wrong}
+    for task in tasks:
+        why = own.get(task.task_id) or f"its group is refused: {wrong[0].why}"
+        call.refused.append(Refused(task.task_id, why, Reason.TASK_GROUP_INVALID))
+
+
+async def _named(call: Translated, listed: list[Json]) -> AsyncIterator[tuple[Json, str, str]]:
+    """Yield each task with its id and its agent's id, in slices; raises InvalidRequest."""
+    held = TimeSlice()
+    check_count(len(call.agents) + len(listed), MAX_TASKS_PER_ACCEPT, "tasks in one ACCEPT")
+    for each in listed:
+        if held.is_over:
+            await held.give_way()
+        task_id, agent_id = id_of(each, "task_id"), id_of(each, "agent_id")
+        call.agents[task_id] = agent_id
+        yield each, task_id, agent_id
+
+
+async def _decline(of: Json, _: Executors) -> Translated:
     decline = pb.Decline(offer_ids=ids_of(of, "offer_ids"))
     _read_filters(decline.filters, of)
     return Translated(pb.Call(decline=decline))
 
 
-async def _suppress(of: Json) -> Translated:
+async def _suppress(of: Json, _: Executors) -> Translated:
     return Translated(pb.Call(suppress=pb.Suppress(roles=texts(of, "roles"))))
 
 
-async def _revive(of: Json) -> Translated:
+async def _revive(of: Json, _: Executors) -> Translated:
     return Translated(pb.Call(revive=pb.Revive(roles=texts(of, "roles"))))
 
 
-async def _kill(of: Json) -> Translated:
+async def _kill(of: Json, _: Executors) -> Translated:
     task_id = id_of(of, "task_id")
     policy = kill_policy_from_json(entry(of, "kill_policy"))
     return Translated(
@@ -153,28 +216,43 @@ async def _kill(of: Json) -> Translated:
     )
 
 
-async def _acknowledge(of: Json) -> Translated:
+async def _acknowledge(of: Json, _: Executors) -> Translated:
     update = pb.Acknowledge.Update(
         agent_id=id_of(of, "agent_id"), task_id=id_of(of, "task_id"), sequence=sequence_in(of)
     )
     return Translated(pb.Call(acknowledge=pb.Acknowledge(updates=[update])))
 
 
-async def _reconcile(of: Json) -> Translated:
+async def _reconcile(of: Json, _: Executors) -> Translated:
     task_ids = [id_of(each, "task_id") for each in entries(of, "tasks")]
     return Translated(pb.Call(reconcile=pb.Reconcile(task_ids=task_ids)))
 
 
-async def _teardown(_: Json) -> Translated:
+async def _message(of: Json, executors: Executors) -> Translated:
+    """Return a message to an executor; one to an executor that does not live is lost."""
+    task_id = executors.task_of(id_of(of, "executor_id"), id_of(of, "agent_id"))
+    if task_id is None:
+        return Translated()
+    message = pb.SendMessage(task_id=task_id, data=data_of(of, "data"))
+    return Translated(pb.Call(send_message=message))
+
+
+async def _shutdown(of: Json, executors: Executors) -> Translated:
+    """Return a kill of an executor."""
+    task_id = executors.task_of(id_of(of, "executor_id"), id_of(of, "agent_id"))
+    return Translated(None if task_id is None else pb.Call(kill=pb.Kill(task_id=task_id)))
+
+
+async def _teardown(_: Json, __: Executors) -> Translated:
     return Translated(pb.Call(teardown=pb.Teardown()))
 
 
-async def _ignore(_: Json) -> Translated:
+async def _ignore(_: Json, __: Executors) -> Translated:
     return Translated()
 
 
-# Mesos, too, ignores REQUEST, and executors and operations that it does not know.
-_TRANSLATORS: Final[Mapping[str, Callable[[Json], Awaitable[Translated]]]] = {
+# Mesos, too, ignores REQUEST, and operations that it does not know.
+_TRANSLATORS: Final[Mapping[str, Callable[[Json, Executors], Awaitable[Translated]]]] = {
     "ACCEPT": _accept,
     "DECLINE": _decline,
     "SUPPRESS": _suppress,
@@ -184,8 +262,8 @@ _TRANSLATORS: Final[Mapping[str, Callable[[Json], Awaitable[Translated]]]] = {
     "RECONCILE": _reconcile,
     "TEARDOWN": _teardown,
     "REQUEST": _ignore,
-    "SHUTDOWN": _ignore,
-    "MESSAGE": _ignore,
+    "SHUTDOWN": _shutdown,
+    "MESSAGE": _message,
     "ACCEPT_INVERSE_OFFERS": _ignore,
     "DECLINE_INVERSE_OFFERS": _ignore,
     "ACKNOWLEDGE_OPERATION_STATUS": _ignore,

@@ -10,14 +10,14 @@ from typing import Any, Final
 from croupier.master.core.messages import (
     AgentDescription,
     AgentFailed,
+    MessageArrived,
     Offered,
-    Placed,
     Rescinded,
     Subscribed,
     ToFramework,
-    Updated,
 )
 from croupier.master.mesos.amounts import attributes_to_json, resources_to_json
+from croupier.mesos.executors import executor_id_in
 from croupier.mesos.fields import Json, data_of, made_data, made_id
 from croupier.model.attributes import Attributes
 from croupier.model.errors import InvalidRequest
@@ -73,17 +73,22 @@ class Events:
         self._agents: dict[AgentId, tuple[AgentDescription, Json]] = {}
 
     def of(self, message: ToFramework) -> Iterator[Json]:
-        """Yield the events for a message that is no verdict; none for what Mesos does not have."""
+        """Yield the events for a message; none for verdicts, and what Mesos does not have."""
         match message:
             case Offered():
                 offers = [self._offer(message)]
                 yield {"type": "OFFERS", "offers": {"offers": offers}}
-            case Updated(statuses) | Placed(_, statuses):
-                for status in statuses:
-                    if not _is_undecided(status):
-                        yield self.update(status)
             case Rescinded(offer_id, _):
                 yield {"type": "RESCIND", "rescind": {"offer_id": made_id(offer_id)}}
+            case MessageArrived(task_id, agent_id, data):
+                yield {
+                    "type": "MESSAGE",
+                    "message": {
+                        "agent_id": made_id(agent_id),
+                        "executor_id": made_id(executor_id_in(task_id, agent_id)),
+                        "data": made_data(data),
+                    },
+                }
             case AgentFailed(agent_id, _, _):
                 yield {"type": "FAILURE", "failure": {"agent_id": made_id(agent_id)}}
             case Subscribed(framework_id, heartbeat_s, _):
@@ -97,9 +102,13 @@ class Events:
                 }
                 yield HEARTBEAT
 
-    def update(self, status: TaskStatus) -> Json:
-        """Return the event for a status."""
-        return {"type": "UPDATE", "update": {"status": self.status(status)}}
+    def update(self, status: TaskStatus, executor_id: str = "") -> Iterator[Json]:
+        """Yield the event for a status of a task in an executor; none while it is undecided."""
+        if not _is_undecided(status):
+            found = self.status(status)
+            if executor_id:
+                found["executor_id"] = made_id(executor_id)
+            yield {"type": "UPDATE", "update": {"status": found}}
 
     def status(self, status: TaskStatus) -> Json:
         """Return a status; one that must be acknowledged has an uuid."""
@@ -118,6 +127,11 @@ class Events:
             found["timestamp"] = status.time_ms / 1000
         if status.sequence:
             found["uuid"] = made_uuid(status)
+        if status.data:
+            found["data"] = made_data(status.data)
+        if status.labels:
+            labels = [{"key": key, "value": value} for key, value in status.labels]
+            found["labels"] = {"labels": labels}
         return found
 
     def state_name(self, state: TaskState) -> str:
@@ -149,6 +163,18 @@ class Events:
         if MULTI_ROLE in self.capabilities:
             found["allocation_info"] = {"role": offer.role}
         return found
+
+
+def executor_end(status: TaskStatus) -> Json:
+    """Return the event for the end of an executor, with its raw wait status; -1: unknown."""
+    raw = -1
+    if status.exit_code is not None:
+        raw = status.exit_code << 8
+    elif status.signal is not None:
+        raw = status.signal
+    executor_id = executor_id_in(status.task_id, status.agent_id)
+    named = {"agent_id": made_id(status.agent_id), "executor_id": made_id(executor_id)}
+    return {"type": "FAILURE", "failure": {**named, "status": raw}}
 
 
 def error_event(message: str) -> Json:

@@ -79,7 +79,7 @@ class SchedulerApi:
             )
         session.has_body_credential = bool(secret)
         guard = self._checks.stream_guard(call)
-        stream = SchedulerStream(session, of, self._master(), term.driver.inbox, guard)
+        stream = SchedulerStream(session, of, self._master(), term.driver, guard)
         self._streams[session.stream_id] = stream
         try:
             return await stream.serve(request, term.sessions.limits.first_call_s)

@@ -7,14 +7,16 @@ and everything else in it is dropped.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from secrets import token_hex
 from typing import Final
 
-from croupier.master.core.messages import ToFramework
+from croupier.master.core.messages import Placed, ToFramework, Updated
 from croupier.master.mesos.calls import Translated
-from croupier.master.mesos.events import HEARTBEAT, Events, error_event
+from croupier.master.mesos.events import HEARTBEAT, Events, error_event, executor_end
+from croupier.master.mesos.executors import Executors
 from croupier.master.session import FrameworkSession
+from croupier.mesos.executors import executor_id_in
 from croupier.mesos.fields import Json
 from croupier.mesos.recordio import encoded
 from croupier.model.errors import Conflict, CroupierError, NotFound, TooSlow, Unavailable
@@ -46,10 +48,12 @@ class MesosSession(FrameworkSession):
     has_body_credential = False
     verdicts_seen = 0
 
-    def introduce(self, events: Events, call: Callable[[Translated], None]) -> None:
+    def introduce(
+        self, events: Events, executors: Executors, call: Callable[[Translated], None]
+    ) -> None:
         """Begin with what SUBSCRIBE says; `call` makes a call on behalf of the framework."""
         self.stream_id = token_hex(16)
-        self._events, self._call = events, call
+        self._events, self._executors, self._call = events, executors, call
         self._calls: dict[int, Translated] = {}
         self._last_seq = 0
 
@@ -61,8 +65,8 @@ class MesosSession(FrameworkSession):
 
     def refuse_tasks(self, call: Translated) -> None:
         """Queue updates for the tasks of a call that have no form in Croupier."""
-        for task_id, why in call.refused:
-            event = self._ended(task_id, call, TaskState.ERROR, Reason.TASK_INVALID, why)
+        for each in call.refused:
+            event = self._ended(each.task_id, call, TaskState.ERROR, each.reason, each.why)
             self.outbox.put(Encoded(encoded(event)))
 
     def beat(self) -> None:
@@ -73,6 +77,8 @@ class MesosSession(FrameworkSession):
         if isinstance(message, Verdict):
             self.verdicts_seen = message.seq
             found = self._on_verdict(message, self._calls.pop(message.seq, None))
+        elif isinstance(message, Updated | Placed):
+            found = self._updates(message.statuses)
         else:
             found = self._events.of(message)
         return all(self.outbox.put(Encoded(encoded(each))) for each in found)
@@ -83,16 +89,38 @@ class MesosSession(FrameworkSession):
             return None
         return Encoded(encoded(error_event(str(error))))
 
+    def _updates(self, statuses: Iterable[TaskStatus]) -> Iterator[Json]:
+        """Yield the events for statuses; those of executors themselves are acknowledged here."""
+        for status in statuses:
+            if not executor_id_in(status.task_id, status.agent_id):
+                executor_id = self._executors.executor_of(status.task_id)
+                yield from self._events.update(status, executor_id)
+                continue
+            if status.sequence:
+                update = pb.Acknowledge.Update(
+                    agent_id=status.agent_id, task_id=status.task_id, sequence=status.sequence
+                )
+                acknowledge = pb.Acknowledge(updates=[update])
+                self._call(Translated(pb.Call(acknowledge=acknowledge)))
+            if status.state.is_terminal and not status.is_reconciled:
+                yield executor_end(status)
+
     def _on_verdict(self, verdict: Verdict, call: Translated | None) -> Iterator[Json]:
         if call is None:
             return
         if call.reconciled and isinstance(verdict.error, NotFound):
             # Mesos answers a KILL of an unknown task as RECONCILE.
             self._call(Translated(pb.Call(reconcile=pb.Reconcile(task_ids=[call.reconciled]))))
+        executor_error: CroupierError | None = None
         for task in verdict.tasks:
-            if task.error is not None:
-                state, reason = _refusal(task.error, is_whole=verdict.error is not None)
-                yield self._ended(task.task_id, call, state, reason, str(task.error))
+            if task.task_id in call.executors:
+                self._executors.decided(TaskId(task.task_id))
+                executor_error = task.error
+            elif task.error is not None:
+                # A task follows its executor, and is refused with it.
+                error = executor_error or task.error
+                state, reason = _refusal(error, is_whole=verdict.error is not None)
+                yield self._ended(task.task_id, call, state, reason, str(error))
 
     def _ended(
         self, task_id: str, call: Translated, state: TaskState, reason: Reason, why: str
@@ -102,7 +130,7 @@ class MesosSession(FrameworkSession):
         now_ms = time.time_ns() // 1_000_000
         ids = (self.framework_id, TaskId(task_id), agent_id)
         status = TaskStatus(*ids, state, reason=reason, message=why, time_ms=now_ms)
-        return self._events.update(status)
+        return next(self._events.update(status))
 
 
 def _refusal(error: CroupierError, *, is_whole: bool) -> tuple[TaskState, Reason]:

@@ -16,22 +16,22 @@ from typing import Final
 from aiohttp import web
 
 from croupier.master.core.events import Received
-from croupier.master.core.step import Event
+from croupier.master.driver import Driver
 from croupier.master.mesos.calls import Translated, capabilities_of, subscribe_from_json, translate
 from croupier.master.mesos.events import Events
+from croupier.master.mesos.executors import Executors
 from croupier.master.mesos.session import BEAT, MesosSession
 from croupier.master.services.stream import WRITE_TIMEOUT_S, run_stream
 from croupier.master.services.stream_guard import StreamGuard
 from croupier.master.wire.from_framework import call_from_wire, split_call, subscribe_from_wire
-from croupier.mesos.fields import Json
+from croupier.mesos.fields import Json, entry
 from croupier.mesos.recordio import record
 from croupier.model.errors import Unavailable
 from croupier.net.outbox import Encoded
 from croupier.process.http.connections import Connection
-from croupier.process.inbox import Inbox
 
 # Calls of one stream that were accepted, and wait for the core.
-MOST_WAITING: Final = 16
+MOST_WAITING: Final = 64
 # Pause before the end of a stream that was refused: some clients subscribe again at once.
 HOLD_S: Final = 1.5
 
@@ -48,15 +48,19 @@ class SchedulerStream:
         session: MesosSession,
         subscribe: Json,
         master: Json,
-        inbox: Inbox[Event],
+        driver: Driver,
         guard: StreamGuard,
     ) -> None:
         """Begin with a SUBSCRIBE; `master` describes the master."""
-        self.session, self._guard, self._inbox = session, guard, inbox
+        self.session, self._guard, self._inbox = session, guard, driver.inbox
+        frameworks = driver.state.frameworks
+        info = entry(entry(subscribe, "subscribe"), "framework_info")
+        self._executors = Executors(info, lambda: frameworks.get(session.framework_id))
         self._subscribe = subscribe
         self._calls: asyncio.Queue[Translated] = asyncio.Queue(MOST_WAITING)
         session.audit = guard.audit
-        session.introduce(Events(capabilities_of(subscribe), master), self._ask)
+        events = Events(capabilities_of(subscribe), master)
+        session.introduce(events, self._executors, self._ask)
 
     async def serve(self, request: web.Request, first_call_s: float) -> web.StreamResponse:
         """Write events until the stream ends, and return the answer to the SUBSCRIBE."""
@@ -98,7 +102,7 @@ class SchedulerStream:
             InvalidRequest: if it is malformed.
             Unavailable: if the core does not take it in time.
         """
-        translated = await translate(of)
+        translated = await translate(of, self._executors)
         try:
             async with asyncio.timeout(WRITE_TIMEOUT_S):
                 await self._calls.put(translated)

@@ -29,7 +29,6 @@ NANOSECONDS_PER_MS: Final = 1_000_000
 MAX_MS: Final = 2**53
 # Fields of a task, and of its command and container, that change how it runs.
 _REFUSED: Final = {
-    "executor": "executors are not supported",
     "health_check": "health checks are not supported",
     "check": "checks are not supported",
 }
@@ -37,7 +36,7 @@ _LIMITS: Final = {"cpus": "cpus_milli", "mem": "mem_milli"}
 
 
 def task_from_json(of: Json) -> pb.TaskInfo:
-    """Return the message for a TaskInfo of Mesos.
+    """Return the message for a TaskInfo of Mesos; of one with an executor, without a program.
 
     Raises:
         InvalidRequest: if it is malformed, or asks for what is not supported.
@@ -45,20 +44,30 @@ def task_from_json(of: Json) -> pb.TaskInfo:
     for field, why in _REFUSED.items():
         if of.get(field) is not None:
             raise InvalidRequest(why)
-    if not entry(of, "command"):
-        raise InvalidRequest("a task must have a command")
-    task = pb.TaskInfo(
-        task_id=id_of(of, "task_id"),
-        name=text(of, "name"),
-        resources=resources_from_json(entries(of, "resources")),
-        labels=labels_from_json(entry(of, "labels")),
-        max_completion_ms=duration_ms(entry(of, "max_completion_time")),
-    )
-    _read_container(task, entry(of, "container"))
-    _read_command(task.command, entry(of, "command"))
+    if bool(entry(of, "command")) == bool(entry(of, "executor")):
+        raise InvalidRequest("a task must have either a command or an executor")
+    if entry(of, "executor"):
+        task = pb.TaskInfo(resources=resources_from_json(entries(of, "resources")))
+    else:
+        task = program_from_json(of)
+    task.task_id, task.name = id_of(of, "task_id"), text(of, "name")
+    task.labels.extend(labels_from_json(entry(of, "labels")))
+    task.max_completion_ms = duration_ms(entry(of, "max_completion_time"))
     policy = kill_policy_from_json(entry(of, "kill_policy"))
     if policy is not None:
         task.kill_policy.CopyFrom(policy)
+    return task
+
+
+def program_from_json(of: Json) -> pb.TaskInfo:
+    """Return the program of a TaskInfo or an ExecutorInfo: command, container and resources.
+
+    Raises:
+        InvalidRequest: as `task_from_json`.
+    """
+    task = pb.TaskInfo(resources=resources_from_json(entries(of, "resources")))
+    _read_container(task, entry(of, "container"))
+    _read_command(task.command, entry(of, "command"))
     for name, limit in entry(of, "limits").items():
         if name not in _LIMITS or not isinstance(limit, dict):
             raise InvalidRequest(f"a limit of {name[:80]} is not supported")
