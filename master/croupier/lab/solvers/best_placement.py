@@ -87,7 +87,7 @@ def _one_more(
 
 
 def _ways(free: Sequence[Fraction], users: Sequence[User]) -> dict[tuple[int, ...], int]:
-    """Return the undominated ways to use a machine: tasks of all users but the last, and of it."""
+    """Return the undominated ways to use a machine: tasks of each user, the most of the last."""
     ways: dict[tuple[int, ...], int] = {}
 
     def extend(counts: tuple[int, ...], rest: Sequence[Fraction]) -> None:

@@ -175,7 +175,7 @@ class Gate(grpc.aio.ServerInterceptor):
 
 
 async def _one(read: Read, usage: Usage | None) -> bytes:
-    """Return a call's request, of 16 at once by a principal; raises InvalidRequest or TooSlow."""
+    """Return a unary call's request, 16 of a principal at once; raises InvalidRequest, TooSlow."""
     try:
         async with asyncio.timeout(REQUEST_S):
             if usage is None:
