@@ -225,6 +225,15 @@ def _check_framework(state: State, framework: Framework) -> None:
         else:
             assert agent is not None
             assert agent.tasks[framework_id, task_id] is task
+    grouped = {(task.info.group_id, task_id) for task_id, task in framework.tasks.items()}
+    known = {(name, task_id) for name, tasks in framework.groups.items() for task_id in tasks}
+    assert known == {each for each in grouped if each[0]}
+    assert all(framework.groups.values())
+    for tasks in framework.groups.values():
+        live = [task for task in tasks.values() if not task.state.is_terminal]
+        assert len({task.agent_id for task in live}) <= 1, "a group is on one agent"
+        assert len({task.is_queued for task in live}) <= 1, "a group is queued as a whole"
+        assert not any(task.is_lined_up for task in live)
     queued = {task.task_id for task in framework.tasks.values() if task.is_queued}
     assert {task.task_id for task in framework.queues} == queued
     assert len(framework.queues) == len(queued)

@@ -14,7 +14,11 @@ from croupier.model.demand import Demand
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import FrameworkId, HoldId, OfferId, Role, TaskId
 from croupier.model.resources import Resources
+from croupier.model.task import TaskInfo
+from tests.harness.world import in_group
 from tests.property.core_world import AMOUNTS, DEMANDS, FRAMEWORKS, ROLES, CoreWorld
+
+PARTS = st.sampled_from(["member", "member", "sidecar", "leader"])
 
 
 class FrameworkRules(CoreWorld):
@@ -83,6 +87,34 @@ class FrameworkRules(CoreWorld):
         if not standing:
             return
         self.launch(standing[pick % len(standing)].offer_id, *amounts)
+
+    @rule(
+        pick=st.integers(0, 9),
+        members=st.lists(st.tuples(AMOUNTS, PARTS), min_size=1, max_size=3),
+        submits=st.booleans(),
+    )
+    def launches_a_group(self, pick: int, members: list[tuple[str, str]], submits: bool) -> None:
+        standing = list(self.world.state.offers.values())
+        if not standing:
+            return
+        offer = standing[pick % len(standing)]
+        framework = self.world.state.frameworks[offer.framework_id]
+        assert framework.session is not None
+        tasks: list[TaskInfo] = []
+        for amount, part in members:
+            self.tasks += 1
+            tasks.append(in_group(f"g{self.tasks - len(tasks)}", self.next_task(amount), part))
+        call: calls.Call = calls.Submit(tuple(tasks))
+        if not submits:
+            call = calls.Accept((offer.offer_id,), tuple(tasks))
+        before = self.tasks_known(offer.framework_id)
+        self.call(framework.session, call)
+        new = self.tasks_known(offer.framework_id) - before
+        assert new in (set(), {task.task_id for task in tasks}), "all are launched, or none"
+
+    def tasks_known(self, framework_id: FrameworkId) -> set[TaskId]:
+        framework = self.world.state.frameworks.get(framework_id)
+        return set(framework.tasks) if framework is not None else set()
 
     @rule(
         pick=st.integers(0, 9),

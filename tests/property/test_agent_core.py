@@ -7,6 +7,7 @@ from the durable ones.
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from signal import SIGKILL
 
 from hypothesis import settings
@@ -30,21 +31,37 @@ from croupier.agent.core.effects import (
     is_urgent,
 )
 from croupier.agent.core.events import NO_ENDING, Ending, Event, Exceeded, Now
-from croupier.agent.core.records import Place, Record, UpdateRecord, forgets, key_of, place_of
+from croupier.agent.core.records import (
+    Place,
+    Record,
+    TaskRecord,
+    UpdateRecord,
+    forgets,
+    key_of,
+    place_of,
+)
 from croupier.agent.core.recovery import recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
 from croupier.agent.core.tasks import Key, Killing, Running
-from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask, ResendUpdates
+from croupier.model.agent_orders import (
+    AcknowledgeUpdate,
+    KillTask,
+    LaunchGroup,
+    LaunchTask,
+    ResendUpdates,
+)
 from croupier.model.health import Problem
 from croupier.model.ids import DEFAULT_ROLE, AgentId, FrameworkId, TaskId
-from croupier.model.isolation import Usage
+from croupier.model.isolation import OF_EVERY_AGENT, Usage
 from croupier.model.resources import Resources
 from croupier.model.task import Command, Reason, TaskInfo, TaskState, TaskStatus
+from croupier.model.task_group import GroupPart, TaskGroup, ends_rest
 from tests.harness.effort import portion
 
 FRAMEWORKS = st.sampled_from([FrameworkId("F1"), FrameworkId("F2")])
 TASKS = st.sampled_from([TaskId(f"t{n}") for n in range(4)])
+MEMBERS = st.dictionaries(TASKS, st.sampled_from(GroupPart), min_size=1, max_size=3)
 AMOUNTS = st.sampled_from(["cpus:1", "cpus:2;mem:64", "ports:[1-3]", "ports:[3-4]", "cpus:9"])
 TOTAL = Resources.parse("cpus:4;mem:128;ports:[1-4]")
 
@@ -54,6 +71,17 @@ ENDINGS = st.sampled_from(
 DISK = Exceeded(Reason.DISK_LIMIT, "disk")
 
 Ended = tuple[int | None, int | None]
+
+
+def group_of(framework: FrameworkId, members: dict[TaskId, GroupPart], amount: str) -> LaunchGroup:
+    """Return the order to launch a group."""
+    group_id = "+".join(members)
+    orders = []
+    for task, part in members.items():
+        info = TaskInfo(task, Command(("x",)), Resources.parse(amount))
+        info = replace(info, group=TaskGroup(group_id, part))
+        orders.append(LaunchTask(framework, info, DEFAULT_ROLE))
+    return LaunchGroup(tuple(orders))
 
 
 class Disk:
@@ -94,6 +122,7 @@ class AnAgent(RuleBasedStateMachine):
         self.disk = Disk()
         self.lives = 1
         self.state = AgentState.of(TOTAL, life="1")
+        self.state.features = OF_EVERY_AGENT
         self.now = 0.0
         self.sessions = 0
         self.open = False
@@ -223,6 +252,16 @@ class AnAgent(RuleBasedStateMachine):
         info = TaskInfo(task, Command(("x",)), Resources.parse(amount), max_completion_ms=most_ms)
         self.do(LaunchTask(framework, info, DEFAULT_ROLE, framework_epoch=epoch))
 
+    @rule(framework=FRAMEWORKS, members=MEMBERS, amount=AMOUNTS)
+    @precondition(lambda self: not self.looks)
+    def launch_a_group(
+        self, framework: FrameworkId, members: dict[TaskId, GroupPart], amount: str
+    ) -> None:
+        before = set(self.state.tasks)
+        self.do(group_of(framework, members, amount))
+        new = {key: self.state.tasks[key].is_live for key in self.state.tasks.keys() - before}
+        assert len(set(new.values())) <= 1, "all are started, or none"
+
     @rule(framework=FRAMEWORKS, task=TASKS, grace=st.sampled_from([None, 0, 2000]))
     @precondition(lambda self: not self.looks)
     def kill(self, framework: FrameworkId, task: TaskId, grace: int | None) -> None:
@@ -301,6 +340,7 @@ class AnAgent(RuleBasedStateMachine):
         self.lives += 1
         before = self.state
         self.state = recovered(self.disk.compacted(), TOTAL, life=str(self.lives))
+        self.state.features = OF_EVERY_AGENT
         assert self.state.agent_id == before.agent_id
         assert self.state.epochs.items() >= before.epochs.items()
         for key, task in before.tasks.items():
@@ -333,6 +373,26 @@ class AnAgent(RuleBasedStateMachine):
             [*self.disk.compacted(), *self.disk.written], TOTAL, life=str(self.lives)
         )
         assert set(self.state.tasks) == before
+        self.die()
+
+    @rule(framework=FRAMEWORKS, members=MEMBERS, kept=st.integers(0, 8))
+    @precondition(lambda self: not self.looks and not self.state.voided)
+    def die_while_a_group_is_written(
+        self, framework: FrameworkId, members: dict[TaskId, GroupPart], kept: int
+    ) -> None:
+        """Kill the agent while it writes the records of a group, before anything was started."""
+        before = set(self.state.tasks)
+        effects = step(self.state, group_of(framework, members, "cpus:1"), Now(self.now, 0))
+        records = [each.record for each in effects if isinstance(each, Checkpoint)]
+        new = {key_of(each) for each in records if isinstance(each, TaskRecord)}
+        is_whole = kept >= len(records)
+        self.disk.sync()
+        again = recovered([*self.disk.compacted(), *records[:kept]], TOTAL, life=str(self.lives))
+        live = {key for key in new if key in again.tasks and again.tasks[key].is_live}
+        assert live in (set(), new)
+        assert is_whole or not live
+        assert before - again.tasks.keys() == set()
+        self.state = recovered(self.disk.compacted(), TOTAL, life=str(self.lives))
         self.die()
 
     @rule(framework=FRAMEWORKS, task=TASKS, sequence=st.integers(0, 5))
@@ -394,6 +454,14 @@ class AnAgent(RuleBasedStateMachine):
     @invariant()
     def holds(self) -> None:
         self.state.check()
+        for keys in self.state.groups.values():
+            tasks = [self.state.tasks[key] for key in keys]
+            left = [each for each in tasks if each.is_live]
+            parts = [each.info.part for each in left]
+            for ended in tasks:
+                has_finished = ended.state is TaskState.FINISHED
+                if not ended.is_live and ends_rest(ended.info.part, has_finished, parts):
+                    assert all(each.kill is not None for each in left)
         for key in self.watched:
             run = self.runs[self.run_of[key]]
             task = self.state.tasks.get(key)

@@ -53,6 +53,10 @@ FIRST_SEEDS = {
     "master: line lost with its agent": 36,
     "agent: invents exits": 4,
     "agent: ack covers too much": 24,
+    "agent: a member starts alone": 4,
+    "agent: a member outlives its group": 4,
+    "agent: rules end with the agent": 18,
+    "master: a group in part": 4,
     "sdk: end shown twice": 11,
 }
 

@@ -46,6 +46,7 @@ def chaos(first: int, number: int, processes: int) -> int:
         f"virtual chaos: seeds {first} to {first + number - 1}, {steps} steps, {happened} events,"
         f" {tasks} tasks ({seen['lined up']} lined up in {lined} seeds,"
         f" {seen['started from a line']} started from a line, {seen['returned']} returned),"
+        f" {seen['started in groups']} started in groups,"
         f" {injected.total()} faults ({faults}),"
         f" {violations} violations, {time.monotonic() - started:.1f} s",
         flush=True,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from signal import SIGKILL, Signals
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from croupier.agent.core import events as ev
 from croupier.agent.core.effects import CheckHealth, CloseExecutor, Effect, Spawn, ToExecutor
@@ -21,6 +22,7 @@ from croupier.agent.reactor import Batch, Reactor
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.health import DISK, LAUNCH, WORK_DIR, Problem
 from croupier.model.ids import FrameworkId
+from croupier.model.isolation import NO_FEATURES, OF_EVERY_AGENT
 from croupier.model.resources import Resources
 from tests.chaos.virtual.agent_session import AgentSession
 from tests.chaos.virtual.clock import TracedClock
@@ -69,6 +71,8 @@ class AgentProcess(Process):
     ) -> None:
         super().__init__(name, clock, network, seed)
         self.masters, self.machine, self.judge = masters, machine, judge
+        # One in four is of a release that runs no groups.
+        self.features = OF_EVERY_AGENT if crc32(name.encode()) % 4 else NO_FEATURES
         state = AgentState.of(Resources())
         self.session = AgentSession(self, state)
         self.reactor = self._reactor(state)
@@ -134,6 +138,7 @@ class AgentProcess(Process):
             incomplete=damaged,
         )
         state.check()
+        state.features = self.features
         self.session = AgentSession(self, state)
         self.reactor = self._reactor(state)
         self.judge.on_agent_start(self)

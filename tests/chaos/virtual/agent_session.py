@@ -191,6 +191,7 @@ class AgentSession:
             incomplete=state.incomplete,
             problems=state.health.problems,
             lines_up=True,
+            features=state.features,
         )
         known = newest if self.heeds_epochs else ("", 0, None)
         self._send(session, Introduced(register, *known, proofs))

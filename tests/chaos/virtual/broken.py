@@ -14,12 +14,13 @@ from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Due, PendingUpdates
 from croupier.master.allocator.eligibility import Eligibility, Fit, Rejection
 from croupier.master.allocator.node import Leaf
-from croupier.master.core import on_sync, on_task, state_recovery
+from croupier.master.core import on_accept, on_sync, on_task, state_recovery
 from croupier.master.core.effects import Effect, Step
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.records import ForgetTask, Record, Registry, TaskRecord
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskHold
+from croupier.master.core.unit_checks import UnitVerdicts
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.ids import AgentId
 from croupier.model.task import Reason, TaskState
@@ -98,6 +99,15 @@ def keeps_line(state: AgentState, session: int) -> Iterator[Any]:
     state.line.update(line)
 
 
+def ends_no_others(state: AgentState, *_: object) -> Iterator[Any]:
+    state.ended_in_groups.clear()
+    yield from ()
+
+
+def drops_no_group(*_: object) -> None:
+    pass
+
+
 _ON_DISCONNECTED = on_session.on_disconnected
 _ON_EXITED, _ON_LAUNCH = agent_on_task.on_exited, agent_on_task.on_launch
 _ADOPT = AgentProcess.adopt
@@ -118,6 +128,23 @@ def passes_and_releases(self: State, ended: Task, task: Task, now: float) -> Non
     agent_id = ended.agent_id
     self.release_task(ended)
     self.place_task(task, agent_id, now)
+
+
+def decides_alone(self: UnitVerdicts, framework: Framework, unit: Any, *checks: Any) -> list[Any]:
+    launched = []
+    for task in unit:
+        launched += _DECIDE_UNIT(self, framework, [task], *checks)
+    return launched
+
+
+def charges_first(state: State, task: Task, *rest: Any) -> None:
+    others = state.frameworks[task.framework_id].groups.get(task.info.group_id, {})
+    if next(iter(others), task.task_id) == task.task_id:
+        _CHARGE_LAUNCH(state, task, *rest)
+
+
+_DECIDE_UNIT = UnitVerdicts.decide
+_CHARGE_LAUNCH = on_accept.launch_charges
 
 
 def forgets_line(self: State, task: Task, _now: float) -> None:

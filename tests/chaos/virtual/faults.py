@@ -51,7 +51,7 @@ WEIGHTS = {
 }
 
 # Kinds that are not drawn, so that seeds find the same mutants as before.
-ALL_WEIGHTS = {**WEIGHTS, "invent": 1}
+ALL_WEIGHTS = {**WEIGHTS, "invent": 1, "torn_group": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,4 +105,6 @@ def drawn(random: Random, until: float, only: tuple[str, ...] = ()) -> list[Faul
         )
     if not only and faults[0].salt % 4 == 0:
         faults.append(replace(faults[0], kind="invent"))
+    if not only and faults[0].salt % 8 == 1:
+        faults.append(replace(faults[0], kind="torn_group"))
     return sorted(faults, key=lambda fault: fault.at)

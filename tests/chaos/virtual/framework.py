@@ -8,6 +8,7 @@ number of tasks that it has named, and its endless, killed and submitted tasks.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from croupier.model.errors import CroupierError, FailedOver, NotFound, NotLeader
 from croupier.model.ids import AgentId, FrameworkId, OfferId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Command, TaskInfo, TaskStatus
+from croupier.model.task_group import GroupPart, TaskGroup
 from croupier.model.verdict import Verdict
 from croupier.net.backoff import Backoff
 from croupier.sdk.core.calls import CallLedger
@@ -88,6 +90,8 @@ class FrameworkProcess(Process):
         self._submits = self._submitting.random() < 0.5
         self._bursting = Random(crc32(f"{seed}/{name}/burst".encode()))
         self._bursts = MOST_BURSTS if self._bursting.random() < 0.7 else 0
+        self._grouping = Random(crc32(f"{seed}/{name}/group".encode()))
+        self._groups = self._grouping.random() < 0.3
         self._forget()
 
     def _forget(self) -> None:
@@ -134,6 +138,8 @@ class FrameworkProcess(Process):
         if self._submits:
             self.later(1.0, self._submit)
         self.later(1.5, self._burst)
+        if self._groups:
+            self.later(0.7, self._group)
 
     def _connect(self, master: str) -> None:
         if self._end is not None:
@@ -334,6 +340,8 @@ class FrameworkProcess(Process):
             return
         tasks = self._tasks(offered.resources, self.random.randint(1, min(left, 4)))
         if tasks:
+            if self._groups and self._grouping.random() < 0.3:
+                tasks = self._grouped(tasks)
             self._call(calls.Accept((offer_id,), tasks, self.random.choice((None, 0.0, 1.0))))
         else:
             self._call(calls.Decline((offer_id,), 1.0))
@@ -387,6 +395,47 @@ class FrameworkProcess(Process):
                 self.later(random.uniform(0.0, 1.0), lambda: self._withdraw(named))
         if self._bursts:
             self.later(random.uniform(0.5, 4.0), self._burst)
+
+    def _group(self) -> None:
+        """Submit a group, at times with a task that is refused; kill or withdraw one of it."""
+        random = self._grouping
+        if self.is_subscribed and self.is_launching and len(self.ledger) < 50:
+            tasks = []
+            for _ in range(random.randint(1, 4)):
+                self.named += 1
+                task_id = TaskId(f"f{self.name.partition('-')[2]}.{self.life}.g{self.named}")
+                self.mine.append(task_id)
+                size = Resources.parse(random.choice(SUBMITTED_SIZES))
+                lasts = random.choice((0.0, 0.1, 1.0, 8.0)) * random.uniform(0.5, 1.5)
+                if random.random() < 0.2:
+                    lasts = FOR_EVER_S
+                    self.endless.add(task_id)
+                code, heeds = random.choice((0, 0, 1)), random.choice((1, 1, 0))
+                command = Command(shell=f"{lasts:.3f} {code} {heeds}")
+                tasks.append(TaskInfo(task_id, command, size, grace_ms=200))
+            chosen = random.choice(tasks).task_id
+            self.submitted |= {task.task_id for task in tasks}
+            self._call(calls.Submit(self._grouped(tuple(tasks))))
+            if random.random() < 0.3:
+                self.later(random.uniform(0.0, 3.0), lambda: self.kill(chosen))
+            elif random.random() < 0.2:
+                self.later(random.uniform(0.0, 1.0), lambda: self._withdraw((chosen,)))
+        self.later(random.uniform(1.0, 6.0), self._group)
+
+    def _grouped(self, tasks: tuple[TaskInfo, ...]) -> tuple[TaskInfo, ...]:
+        """Return the tasks as one group; at times one of them fits no agent."""
+        random, group_id = self._grouping, f"{tasks[0].task_id}.group"
+        parts = random.choices((GroupPart.MEMBER, GroupPart.SIDECAR), (3, 1), k=len(tasks))
+        parts[random.randrange(len(tasks))] = random.choice((GroupPart.MEMBER, GroupPart.LEADER))
+        grouped = [
+            replace(task, group=TaskGroup(group_id, part))
+            for task, part in zip(tasks, parts, strict=True)
+        ]
+        if random.random() < 0.2:
+            at = random.randrange(len(grouped))
+            bad = grouped[at].resources + Resources(ranges={"lots": ((1, 9),)})
+            grouped[at] = replace(grouped[at], resources=bad)
+        return tuple(grouped)
 
     def _withdraw(self, task_ids: tuple[TaskId, ...]) -> None:
         if self.is_up and self.is_subscribed and len(self.ledger) < 50:

@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 
 from croupier.agent.core import effects as fx
 from croupier.agent.core.events import Event as AgentEvent
-from croupier.agent.core.events import LaunchIntoSandbox
+from croupier.agent.core.events import GroupLaunch, LaunchIntoSandbox
+from croupier.agent.core.records import GroupRecord, KillRecord
+from croupier.agent.core.records import TaskRecord as AgentTaskRecord
 from croupier.master.core import calls
 from croupier.master.core.agent_commands import AgentAction, Deactivate, Drain, MarkGone, Reactivate
 from croupier.master.core.agent_status import AgentStatus
@@ -29,12 +31,13 @@ from croupier.master.core.records import (
     task_key,
 )
 from croupier.master.core.step import Event
-from croupier.model.agent_orders import AcknowledgeUpdate, LaunchTask, RecallTask
+from croupier.model.agent_orders import AcknowledgeUpdate, LaunchGroup, LaunchTask, RecallTask
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import total_of
 from croupier.model.roles import ancestors, is_within
 from croupier.model.store_position import StorePosition
-from croupier.model.task import TaskStatus
+from croupier.model.task import Reason, TaskState, TaskStatus
+from croupier.model.task_group import GroupPart
 from croupier.model.verdict import Verdict
 from tests.chaos.virtual.agent import AgentProcess
 from tests.chaos.virtual.clock import TracedClock
@@ -172,12 +175,14 @@ class Judge:
         match message:
             case Verdict():
                 self._on_verdict(term, session, message)
-            case LaunchTask(_, task, lined_up=lined_up):
-                history = self.histories.get(task.task_id)
-                must(
-                    history is not None and (history.lined_up if lined_up else history.placed),
-                    f"{task.task_id} is launched before its record is durable",
-                )
+            case LaunchTask():
+                self._on_launching(message)
+            case LaunchGroup(orders):
+                whole = self.histories[orders[0].task.task_id].group
+                ordered = tuple(order.task.task_id for order in orders)
+                must(sorted(ordered) == sorted(whole), f"of {whole} only {ordered} are launched")
+                for order in orders:
+                    self._on_launching(order)
             case AcknowledgeUpdate(framework_id, task_id, sequence):
                 self._on_acknowledging(term, framework_id, task_id, sequence)
             case Registered(agent_id):
@@ -194,6 +199,15 @@ class Judge:
                 self._on_subscribed(term, session)
             case _:
                 pass
+
+    def _on_launching(self, order: LaunchTask) -> None:
+        task_id, history = order.task.task_id, self.histories.get(order.task.task_id)
+        is_alone = order.task.group is not None and history is not None and not history.group
+        must(not is_alone, f"{task_id} is launched without its group")
+        must(
+            history is not None and (history.lined_up if order.lined_up else history.placed),
+            f"{task_id} is launched before its record is durable",
+        )
 
     def _on_subscribed(self, term: Term, session: SessionId) -> None:
         framework_id, client_id = term.who[session]
@@ -217,8 +231,14 @@ class Judge:
                     # A refusal is not durable: if it did not arrive, a successor may accept.
                     same = same or (new.error is None and self._is_open(client_id, verdict.seq))
                     must(same, f"{new.task_id} was answered {old.error} and {new.error}")
+                refused = {each.task_id for each in verdict.tasks if each.error is not None}
                 for each in verdict.tasks:
                     history = self.histories[TaskId(each.task_id)]
+                    number = len(refused.intersection(history.group))
+                    must(
+                        number in (0, len(history.group)),
+                        f"of the group of {each.task_id}, {number} tasks are refused",
+                    )
                     if each.error is not None:
                         history.refused = not self.is_store_old
                         never_ran = history.run is None or self.is_store_old
@@ -268,10 +288,48 @@ class Judge:
                 for status in effect.statuses:
                     if status.state.is_terminal:
                         self.histories[status.task_id].is_over = True
+        if self.moments:
+            self._come_groups(agent, effects)
         self._note_line(agent, event, effects)
-        if isinstance(event, LaunchTask | LaunchIntoSandbox) and not agent.state.health.is_healthy:
+        if agent.state.groups:
+            self._check_groups(agent)
+        launches = LaunchTask | LaunchIntoSandbox | GroupLaunch
+        if isinstance(event, launches) and not agent.state.health.is_healthy:
             taken = [each for each in effects if isinstance(each, fx.Checkpoint | fx.Spawn)]
             must(not taken, f"{agent.name} is unhealthy and records a launch: {taken}")
+
+    def _come_groups(self, agent: AgentProcess, effects: list[fx.Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case fx.Checkpoint(GroupRecord()):
+                    self._comes("group", agent.name)
+                case fx.Checkpoint(KillRecord(reason=Reason.GROUP_ENDED)):
+                    self._comes("end of a group", agent.name)
+
+    def _check_groups(self, agent: AgentProcess) -> None:
+        """Check that all are being ended whom the end of another of their group ends."""
+        for keys in agent.state.groups.values():
+            tasks = [agent.state.tasks[key] for key in keys]
+            live = [task for task in tasks if task.is_live]
+            for ended in tasks:
+                if ended.is_live:
+                    continue
+                is_finished = ended.state is TaskState.FINISHED
+                is_last = all(task.info.part is GroupPart.SIDECAR for task in live)
+                has_failed = ended.info.part is GroupPart.MEMBER and not is_finished
+                if ended.info.part is GroupPart.LEADER or has_failed or is_last:
+                    left = [task.info.task_id for task in live if task.kill is None]
+                    must(not left, f"{left} outlive {ended.info.task_id} of their group")
+
+    def _check_whole(self, machine: Machine, task_id: TaskId) -> None:
+        """Check that the others of a group have started too, or are recorded to be started."""
+        recorded = {
+            record.info.task_id for record in machine.disk if isinstance(record, AgentTaskRecord)
+        }
+        for other in self.histories[task_id].group:
+            history = self.histories[other]
+            is_known = history.run is not None or history.is_over or other in recorded
+            must(is_known, f"{task_id} starts, and {other} of its group is not recorded")
 
     def _note_line(self, agent: AgentProcess, event: AgentEvent, effects: list[fx.Effect]) -> None:
         """Note which lined-up tasks must not start any more, before they are ordered again."""
@@ -323,6 +381,10 @@ class Judge:
         ended = bool(history.ends) and machine.name not in self.gone and not self.is_store_old
         must(not ended, f"{task_id} is started after its terminal update")
         history.run, history.machine = run, machine
+        if history.group:
+            self.seen["started in groups"] += 1
+            if machine.name not in self.damaged:
+                self._check_whole(machine, task_id)
         held = total_of(each.resources for each in machine.live)
         must(held <= machine.total, f"{machine.name} has {machine.total}, {held} are used")
 
@@ -342,6 +404,9 @@ class Judge:
                         framework, framework.framework_id, framework.client_id
                     )
                     history.submitted = isinstance(call, calls.Submit)
+                    group_id = task.group_id
+                    unit = [each.task_id for each in tasks if each.group_id == group_id]
+                    history.group = tuple(unit) if group_id else ()
             case calls.Kill(task_id):
                 self.histories[task_id].killers.add("framework")
             case calls.Withdraw(task_ids):

@@ -10,15 +10,17 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
+from croupier.agent.core import on_group, on_session, recovery
 from croupier.agent.core import on_line as agent_on_line
-from croupier.agent.core import on_session, recovery
 from croupier.agent.core import on_task as agent_on_task
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import PendingUpdates
 from croupier.master.allocator.eligibility import Eligibility
 from croupier.master.core import (
+    on_accept,
     on_agent,
     on_call,
+    on_submit,
     on_sync,
     on_task,
     state,
@@ -27,6 +29,7 @@ from croupier.master.core import (
 )
 from croupier.master.core.records import Registry
 from croupier.master.core.state import State
+from croupier.master.core.unit_checks import UnitVerdicts
 from croupier.sdk.core.calls import CallLedger
 from croupier.sdk.core.updates import UpdateBook
 from tests.chaos.virtual import broken, master
@@ -277,6 +280,31 @@ MUTANTS = {
     "agent: line outlives the session": Mutant(
         "an agent keeps what was lined up when its session ends",
         _one(on_session, "on_disconnected", broken.keeps_line),
+    ),
+    "agent: a member starts alone": Mutant(
+        "a group that was recorded in part is started as far as it was",
+        _one(recovery, "_drop_incomplete_groups", broken.drops_no_group),
+        ("torn_group",),
+    ),
+    "agent: a member outlives its group": Mutant(
+        "the end of one task of a group ends no other",
+        _one(on_group, "apply_rules", broken.ends_no_others),
+    ),
+    "agent: rules end with the agent": Mutant(
+        "ends that an earlier agent has recorded without the kills that follow end no other",
+        _one(recovery, "apply_all_rules", broken.nothing),
+        ("torn_group",),
+    ),
+    "master: a group in part": Mutant(
+        "the tasks of a group are accepted or refused one by one",
+        _one(UnitVerdicts, "decide", broken.decides_alone),
+    ),
+    "master: a group charged in part": Mutant(
+        "only the first task of a group is charged",
+        (
+            (on_accept, "launch_charges", broken.charges_first),
+            (on_submit, "launch_charges", broken.charges_first),
+        ),
     ),
     "sdk: end shown twice": Mutant(
         "a handled update is passed to the handler again",

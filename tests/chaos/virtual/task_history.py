@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from croupier.model.ids import FrameworkId
+from croupier.model.ids import FrameworkId, TaskId
 from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus
 from tests.chaos.virtual.framework import FrameworkProcess
 from tests.chaos.virtual.machine import Machine, Run
@@ -46,6 +46,7 @@ class TaskHistory:
         excused: whether its end need not arrive, since its framework was removed.
         failed_ends: runs of programs whose handler failed on its end as an answer to RECONCILE.
         is_over: whether its agent has reported its end.
+        group: all tasks that were asked for with it as its group.
     """
 
     owner: FrameworkProcess
@@ -69,6 +70,7 @@ class TaskHistory:
     excused: bool = False
     is_over: bool = False
     failed_ends: set[str] = field(default_factory=set)
+    group: tuple[TaskId, ...] = ()
 
     def check_order(self, client: str, status: TaskStatus, is_newest: bool) -> None:
         """Check that an update follows those that the program has received before.

@@ -24,8 +24,6 @@ from croupier.agent.core.records import ForgetGroup, GroupRecord
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.status_updates import Cause, start_task
 from croupier.agent.core.tasks import GroupKey, KillOrder, LocalTask
-from croupier.model.agent_orders import LaunchTask
-from croupier.model.resources import sum_of
 from croupier.model.secrets import NO_SECRETS
 from croupier.model.task import Reason, TaskState
 from croupier.model.task_group import ends_rest
@@ -40,9 +38,10 @@ def on_launch_group(state: AgentState, event: GroupLaunch, now: Now) -> Iterator
         return
     if not state.health.is_healthy:
         for key in keys:
-            yield from refuse_for_health(state, key)
+            if key not in known:
+                yield from refuse_for_health(state, key)
         return
-    rejections = [_rejection(state, event, order) for order in orders]
+    rejections = list(_rejections(state, event))
     if known and not any(rejections):
         message = f"the agent knows task {known[0][1]} of its group already"
         rejections[0] = Cause(reason=Reason.TASK_INVALID, message=message)
@@ -64,24 +63,23 @@ def on_launch_group(state: AgentState, event: GroupLaunch, now: Now) -> Iterator
     yield fx.Checkpoint(GroupRecord(orders[0].framework_id, group_id))
 
 
-def _rejection(state: AgentState, event: GroupLaunch, order: LaunchTask) -> Cause | None:
-    orders, secrets = event.order.tasks, event.secrets.get(order.task.task_id, NO_SECRETS)
-    cause = rejection_of(state, order, event.has_sandbox, secrets)
-    if cause is not None:
-        return cause
-    total = sum_of(each.task.resources for each in orders)
-    group = (order.framework_id, order.task.group_id)
-    if not total <= state.free:
-        free = state.free or "nothing"
-        message = f"its group takes {total}, but the agent has {free} free"
-        return Cause(reason=Reason.INVALID_OFFERS, message=message)
-    if group in state.groups:
-        message = f"the agent still has tasks of an earlier group {group[1]}"
-        return Cause(reason=Reason.TASK_INVALID, message=message)
-    if order.task.group is None or order.task.group_id != orders[0].task.group_id:
-        message = f"it is not of group {orders[0].task.group_id}"
-        return Cause(reason=Reason.TASK_INVALID, message=message)
-    return None
+def _rejections(state: AgentState, event: GroupLaunch) -> Iterator[Cause | None]:
+    """Yield why each task of a group cannot be started; None if it can."""
+    free, group_id = state.free, event.order.tasks[0].task.group_id
+    for order in event.order.tasks:
+        info, secrets = order.task, event.secrets.get(order.task.task_id, NO_SECRETS)
+        cause = rejection_of(state, order, event.has_sandbox, secrets)
+        reason, message = Reason.TASK_INVALID, ""
+        if not group_id or info.group_id != group_id:
+            message = f"it is not of group {group_id!r}"
+        elif (order.framework_id, group_id) in state.groups:
+            message = f"the agent still has tasks of an earlier group {group_id}"
+        elif not info.resources <= free:
+            reason = Reason.INVALID_OFFERS
+            message = f"it takes {info.resources}, but its group leaves {free or 'nothing'} free"
+        else:
+            free -= info.resources
+        yield cause or (Cause(reason=reason, message=message) if message else None)
 
 
 def apply_rules(state: AgentState, now: Now) -> Iterator[fx.Effect]:

@@ -61,6 +61,18 @@ def worst_moment(world: World, fault: Fault) -> bool:
     return True
 
 
+def torn_group(world: World, fault: Fault) -> bool:
+    """Kill an agent while it writes a group, or an end with the kills that follow from it."""
+    named = {agent.name: agent for agent in world.agents}
+
+    def kill(name: str, _: End | None) -> None:
+        if not world.is_healed:
+            world.crash(named[name], fault)
+
+    world.judge.await_moment(("group", "end of a group")[fault.salt >> 3 & 1], kill)
+    return True
+
+
 def lost_kill(world: World, fault: Fault) -> bool:
     """Kill a task while its agent is cut off, and then kill the master."""
     live = [run for machine in world.machines for run in machine.live]
