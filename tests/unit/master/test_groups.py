@@ -1,4 +1,4 @@
-"""Groups from the wire, in limits and counts, and at agents that refuse their launch."""
+"""Groups from the wire, and of refused launches; `scenarios/groups.txt` tells the rest."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ import pytest
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import AgentHealth, LaunchUnsent, RefusedLaunch
-from croupier.master.core.settings import Settings
 from croupier.model.agent_orders import LaunchGroup, LaunchTask
-from croupier.model.errors import Conflict, InvalidRequest
-from croupier.model.ids import FrameworkId, OfferId, Role, TaskId
+from croupier.model.errors import InvalidRequest
+from croupier.model.ids import FrameworkId, OfferId, TaskId
 from croupier.model.isolation import Isolation
-from croupier.model.roles import RoleSettings, parse_amounts
 from croupier.model.task import TaskInfo
 from croupier.v1 import framework_pb2, task_pb2
 from croupier.wire.task import task_to_wire
@@ -137,26 +135,6 @@ def test_a_group_has_no_task_without_network() -> None:
     object.__setattr__(task, "isolation", Isolation(no_network=True))
     with pytest.raises(InvalidRequest, match="a task of a group cannot be without network"):
         task.check()
-
-
-def test_a_group_is_within_limits_as_a_whole(
-    world: World, agent: SessionId, session: SessionId
-) -> None:
-    call = accepted(offer_of(world, session), group("a", "b"))
-    world.state.allocator.set_role(Role("*"), RoleSettings(limit=parse_amounts("cpus:3")))
-    verdict = world.call(session, call)
-    assert [type(task.error) for task in verdict.tasks] == [Conflict, Conflict]
-    assert "would go over a limit" in str(verdict.tasks[0].error)
-
-
-def test_bounds_count_each_task_of_a_group() -> None:
-    world = World(settings=Settings(queued_tasks=3))
-    session = world.framework()
-    assert world.call(session, submitted(group("a", "b"))).tasks[0].error is None
-    more = world.call(session, submitted(group("c", "d", group_id="h")))
-    assert "2 tasks of the framework are queued" in str(more.tasks[1].error)
-    framework = world.state.frameworks[world.framework_id(session)]
-    assert len(framework.queues) == 2
 
 
 def test_a_refused_launch_ends_the_whole_group(

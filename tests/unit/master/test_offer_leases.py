@@ -1,4 +1,4 @@
-"""Leases of offers."""
+"""Leases of offers, and their bounds; `scenarios/leases.txt` tells the rest."""
 
 from __future__ import annotations
 
@@ -10,19 +10,6 @@ from croupier.master.config import MasterConfig
 from croupier.master.core.settings import Settings
 from croupier.model.errors import InvalidRequest
 from tests.harness.world import World
-
-
-def test_framework_that_holds_all_offers_does_not_starve_others() -> None:
-    """A job of 0.3 s once waited for 49 s."""
-    world = World()
-    for number in range(4):
-        world.agent("cpus:4;mem:4GB", f"h{number}")
-    hog = world.framework("hog", offer_lease_s=60.0)
-    assert len(world.offers(hog)) == 4
-    world.pass_time(1.0)
-    honest = world.framework("honest", demand="cpus:1;mem:1GB")
-    world.pass_time(15.0)
-    assert world.offers(honest)
 
 
 @pytest.mark.parametrize(("asked", "given"), [(0.0, 10.0), (3.0, 3.0), (15.0, 15.0), (1e12, 15.0)])
@@ -38,13 +25,6 @@ def test_maximum_lease_is_a_setting() -> None:
     world.agent("cpus:4;mem:4GB")
     (offer,) = world.offers(world.framework(offer_lease_s=60.0))
     assert offer.lease_s == 40.0
-
-
-def test_negative_lease_is_refused() -> None:
-    world = World()
-    session = world.framework(offer_lease_s=-1.0)
-    assert isinstance(world.closed[session], InvalidRequest)
-    assert not world.state.frameworks
 
 
 def test_lease_flags_must_agree() -> None:
