@@ -61,6 +61,11 @@ class Translated:
     executors: set[str] = field(default_factory=set)
     reconciled: str = ""
 
+    @property
+    def is_acknowledgement(self) -> bool:
+        """Whether it acknowledges updates."""
+        return self.wire is not None and self.wire.HasField("acknowledge")
+
 
 def subscribe_from_json(of: Json, client_id: str) -> pb.Subscribe:
     """Return the message for a SUBSCRIBE."""

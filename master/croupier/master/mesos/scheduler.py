@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 import grpc
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from croupier.master.access.caller import Call
 from croupier.master.leadership.leadership import Leadership
@@ -68,6 +68,8 @@ class SchedulerApi:
             raise InvalidRequest(f"Subscribe calls should not include the '{STREAM_ID}' header")
         if not _accepts_json(request.headers.get("Accept", "*/*")):
             return web.Response(status=406, text=f"Expecting 'Accept' to allow {JSON}")
+        if request.version < HttpVersion11:
+            raise InvalidRequest("SUBSCRIBE needs HTTP/1.1: its answer is chunked")
         call = Call(_CONNECT, size=request.content_length or 0)
         secret = "" if "Authorization" in request.headers else secret_in(of)
         async with self._answered(call):

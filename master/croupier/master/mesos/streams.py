@@ -8,7 +8,7 @@ one begins.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -29,11 +29,26 @@ from croupier.mesos.recordio import record
 from croupier.model.errors import Unavailable
 from croupier.net.outbox import Encoded
 from croupier.process.http.connections import Connection
+from croupier.v1 import framework_pb2 as pb
 
 # Calls of one stream that were accepted, and wait for the core.
 MOST_WAITING: Final = 64
+# Time for which an acknowledgement waits for others. The SDK lets them wait longer.
+ACKNOWLEDGE_S: Final = 0.05
 # Pause before the end of a stream that was refused: some clients subscribe again at once.
 HOLD_S: Final = 1.5
+
+
+class _Chunks(web.StreamResponse):
+    """An answer whose chunks are made here, so that one write holds many of them."""
+
+    # As in the answer to WebSockets: aiohttp leaves the body as it is.
+    _length_check = False
+
+    async def write_records(self, records: Iterable[bytes]) -> None:
+        """Write records, each as one chunk; raises ConnectionError if the client is gone."""
+        framed = (b"%x\r\n%b\r\n" % (len(each), each) for each in records)
+        await self.write(b"".join(framed))
 
 
 class SchedulerStream:
@@ -57,6 +72,7 @@ class SchedulerStream:
         info = entry(entry(subscribe, "subscribe"), "framework_info")
         self._executors = Executors(info, lambda: frameworks.get(session.framework_id))
         self._subscribe = subscribe
+        self._acknowledged = pb.Acknowledge()
         self._calls: asyncio.Queue[Translated] = asyncio.Queue(MOST_WAITING)
         session.audit = guard.audit
         events = Events(capabilities_of(subscribe), master)
@@ -64,9 +80,10 @@ class SchedulerStream:
 
     async def serve(self, request: web.Request, first_call_s: float) -> web.StreamResponse:
         """Write events until the stream ends, and return the answer to the SUBSCRIBE."""
-        response = web.StreamResponse(
+        response = _Chunks(
             headers={
                 "Content-Type": "application/json",
+                "Transfer-Encoding": "chunked",
                 "Mesos-Stream-Id": self.session.stream_id,
                 "Cache-Control": "no-store",
             }
@@ -78,10 +95,9 @@ class SchedulerStream:
         connection.notify_end(self._abandon)
 
         async def write(batch: list[Encoded]) -> None:
-            for each in batch:
-                await response.write(record(each))
             if batch[-1] is not BEAT and not len(self.session.outbox):
-                await response.write(record(BEAT))
+                batch.append(BEAT)
+            await response.write_records(map(record, batch))
             # What is written is as good as read: calls of Mesos are not repeated.
             self._inbox.put_now(Received(self.session.session_id, self.session.verdicts_seen))
 
@@ -93,6 +109,9 @@ class SchedulerStream:
             return response
         if not self.session.is_accepted:
             await asyncio.sleep(HOLD_S)
+        with suppress(ConnectionError):
+            # The last chunk.
+            await response.write(b"0\r\n\r\n")
         return response
 
     async def call(self, of: Json) -> None:
@@ -103,6 +122,9 @@ class SchedulerStream:
             Unavailable: if the core does not take it in time.
         """
         translated = await translate(of, self._executors)
+        if translated.is_acknowledgement:
+            self._acknowledge(translated)
+            return
         try:
             async with asyncio.timeout(WRITE_TIMEOUT_S):
                 await self._calls.put(translated)
@@ -110,6 +132,24 @@ class SchedulerStream:
             raise Unavailable("the master has not taken the call; try again") from None
 
     def _ask(self, call: Translated) -> None:
+        """Make a call on behalf of the framework; it is dropped if too many wait."""
+        if call.is_acknowledgement:
+            self._acknowledge(call)
+            return
+        with suppress(asyncio.QueueFull):
+            self._calls.put_nowait(call)
+
+    def _acknowledge(self, call: Translated) -> None:
+        """Collect acknowledgements for a moment: Mesos' clients send each by itself."""
+        assert call.wire is not None
+        if not self._acknowledged.updates:
+            asyncio.get_running_loop().call_later(ACKNOWLEDGE_S, self._send_acknowledgements)
+        self._acknowledged.updates.extend(call.wire.acknowledge.updates)
+
+    def _send_acknowledgements(self) -> None:
+        # An agent sends an update again if its acknowledgement is lost.
+        call = Translated(pb.Call(acknowledge=self._acknowledged))
+        self._acknowledged = pb.Acknowledge()
         with suppress(asyncio.QueueFull):
             self._calls.put_nowait(call)
 
