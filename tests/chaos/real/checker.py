@@ -96,12 +96,26 @@ def check_tasks(
             found += _check_verdict(task_id, history, ran)
             found += _check_order(task_id, history)
             found += _check_end(works(task_id), history, ran, excused.get(task_id))
+        found += _check_groups(works, histories(entries))
     for task_id, pids in ran.starts.items():
         if len(pids) > 1:
             found.append(Violation("ran_twice", task_id, f"as {pids}"))
         if task_id not in known:
             found.append(Violation("ran_unasked", task_id, "no framework requested it"))
     return found
+
+
+def _check_groups(
+    works: Callable[[str], Work], known: Mapping[str, History]
+) -> Iterator[Violation]:
+    """Yield the groups of which one task was launched and another refused."""
+    for task_id, history in known.items():
+        work = works(task_id)
+        if work.is_rest and work.group in known:
+            first = known[work.group]
+            if (first.accepted and history.refused) or (history.accepted and first.refused):
+                answers = f"{first.answers} and {history.answers}"
+                yield Violation("group_in_part", work.group, answers)
 
 
 def histories(entries: Iterable[Entry]) -> dict[str, History]:
@@ -197,6 +211,11 @@ def _untrue(work: Work, end: Update, history: History, ran: Ledger, excuse: Excu
             if end.exit_code != work.code or end.state != by_code:
                 return f"it exits with {work.code}"
             return "" if ended else "it did not come to its end"
+        case TaskState.KILLED if work.is_rest and end.reason == "GROUP_ENDED":
+            return ""
+        case TaskState.DROPPED if work.group and end.reason == "GROUP_ENDED":
+            # The launch of the group was lost, and it cannot be launched again as a whole.
+            return "it started" if started else ""
         case TaskState.KILLED:
             if not history.kill_asked:
                 return "no framework requested that"

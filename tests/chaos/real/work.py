@@ -23,6 +23,9 @@ ENDLESS_S = 86_400.0
 
 # Ends the stem of the ids of brief tasks. They are alike and submitted, so they get lined up.
 BRIEF = "-brief"
+# End the stems of the ids of the two tasks of a group, whose numbers follow each other. The first
+# one ends by itself; the rest is a sidecar, which runs until its group has ended.
+FIRST, REST = "-first", "-rest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,7 @@ class Work:
             is brief; None for never.
         evades: whether it takes more disk than it may, and is ended for that.
         is_withdrawn: whether it is withdrawn instead of killed.
+        group: the id of its group; empty if it is in none.
     """
 
     task_id: str
@@ -44,11 +48,24 @@ class Work:
     kill_after_s: float | None = None
     evades: bool = False
     is_withdrawn: bool = False
+    group: str = ""
 
     @property
     def is_brief(self) -> bool:
         """Return whether it is one of many brief tasks, which end by themselves."""
         return BRIEF in self.task_id
+
+    @property
+    def is_rest(self) -> bool:
+        """Return whether it ends with the first task of its group."""
+        return bool(self.group) and self.group != self.task_id
+
+    @property
+    def part(self) -> str:
+        """Return its part in its group; the first one is a member or the leader."""
+        if self.is_rest:
+            return "sidecar"
+        return "leader" if self.code % 2 else "member"
 
     def command(self, ledger: str) -> list[str]:
         """Return the command."""
@@ -65,6 +82,15 @@ def work_of(seed: int, framework: str, number: int) -> Work:
         kill_after_s = round(rng.uniform(0.0, 0.5), 3) if rng.random() < 0.2 else None
         seconds, code = round(rng.uniform(0.01, 0.06), 3), rng.choice((0, 0, 0, 3))
         return Work(task_id, seconds, code, kill_after_s, is_withdrawn=rng.random() < 0.5)
+    if framework.endswith(REST):
+        first = f"{framework.removesuffix(REST)}{FIRST}-{number - 1}"
+        return Work(task_id, ENDLESS_S, 0, group=first)
+    if framework.endswith(FIRST):
+        seconds, code = (
+            round(rng.choice((0.0, 0.5, 2.0)) * rng.random(), 3),
+            rng.choice((0, 0, 3, 4)),
+        )
+        return Work(task_id, seconds, code, group=task_id)
     if rng.random() < 0.1:
         if rng.random() < 0.3:
             return Work(task_id, ENDLESS_S, 0, evades=True)

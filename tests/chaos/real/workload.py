@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import random
 import sys
 import time
 from collections.abc import Iterator
@@ -45,7 +46,7 @@ from tests.chaos.real.journal import (
     Void,
     read_entries,
 )
-from tests.chaos.real.work import BRIEF, LIMIT, Work, work_named, work_of
+from tests.chaos.real.work import BRIEF, FIRST, LIMIT, REST, Work, work_named, work_of
 
 UNIT = Resources.parse("cpus:1;mem:64MB")
 REFUSE_S = 0.3
@@ -116,6 +117,7 @@ class Workload(Framework):
         self._numbers = count(self._memory.last + 1)
         self._inherited = list(self._memory.unsettled)
         self._control = "drain"
+        self._rng = random.Random(f"{seed}/{name}/{self._memory.last}")
         self._submits = name[-1:] in tuple("13579")
         self._background: set[asyncio.Task[None]] = set()
         self._killing: set[str] = set()
@@ -176,9 +178,18 @@ class Workload(Framework):
 
     def _next(self, offer: Offer, room: int) -> Iterator[Work]:
         left = offer.resources
+        if room > 1 and left - UNIT >= UNIT and self._rng.random() < 0.2:
+            left, room = left - UNIT - UNIT, room - 2
+            yield from self._group()
         while room > 0 and left >= UNIT:
             left, room = left - UNIT, room - 1
             yield work_of(self._seed, self.name, next(self._numbers))
+
+    def _group(self) -> list[Work]:
+        """Return the two tasks of a group."""
+        return [
+            work_of(self._seed, self.name + stem, next(self._numbers)) for stem in (FIRST, REST)
+        ]
 
     async def _launch(self, offer: Offer, chosen: list[Work]) -> None:
         self._answered(await self.accept(offer, self._asked(chosen), REFUSE_S))
@@ -189,6 +200,8 @@ class Workload(Framework):
         if 2 * (brief := self._brief()) <= MOST_BRIEF:
             stems += [self.name + BRIEF] * (MOST_BRIEF - brief)
         chosen = [work_of(self._seed, stem, next(self._numbers)) for stem in stems]
+        if len(stems) > 1 and self._rng.random() < 0.3:
+            chosen += self._group()
         if chosen:
             verdicts = await self.submit(self._asked(chosen))
             self._answered(verdicts)
@@ -199,15 +212,17 @@ class Workload(Framework):
     def _asked(self, chosen: list[Work]) -> list[Task]:
         ledger = str(self._folder / "ran")
         self._write(Asked(tuple(work.task_id for work in chosen)))
-        return [
-            Task(
+        tasks = []
+        for work in chosen:
+            task = Task(
                 work.command(ledger),
                 resources=BRIEF_UNIT if work.is_brief else UNIT,
                 task_id=work.task_id,
                 limits=LIMIT if work.evades else "",
+                part=work.part if work.group else "member",
             )
-            for work in chosen
-        ]
+            tasks.append(task.in_group(work.group) if work.group else task)
+        return tasks
 
     def _answered(self, verdicts: list[TaskVerdict]) -> None:
         for verdict in verdicts:

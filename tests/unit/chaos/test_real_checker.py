@@ -152,6 +152,22 @@ def test_a_false_terminal_update_is_found(task_id: str, end: Update, ran: str) -
     assert found([*launched(task_id), end], ran) == ["wrong_end"]
 
 
+def test_the_rest_of_a_group_ends_with_it() -> None:
+    first, rest = "w-first-1", "w-rest-2"
+    code = works(first).code
+    state = "FAILED" if code else "FINISHED"
+    asked: list[Entry] = [Begun(1), Asked((first, rest))]
+    launched = [*asked, Answered(first, "", 0.0), Answered(rest, "", 0.0)]
+    ends = [update(first, state, 1, code), update(rest, "KILLED", 1, None, "GROUP_ENDED")]
+    ran = f"start {first} 8;start {rest} 9;end {first}"
+    assert found([*launched, *ends], ran) == []
+    assert found([*launched, ends[0]], ran) == ["lost"]
+    other = update(first, "KILLED", 1, None, "GROUP_ENDED")
+    assert found([*launched, other, ends[1]], ran) == ["wrong_end"]
+    in_part = [*asked, Answered(first, "", 0.0), Answered(rest, "it does not fit", 0.0), ends[0]]
+    assert found(in_part, f"start {first} 8;end {first}") == ["group_in_part"]
+
+
 def test_a_task_that_was_killed_on_request_is_clean() -> None:
     entries: list[Entry] = [
         *launched(ENDLESS), update(ENDLESS, "RUNNING", 1), KillAsked(ENDLESS),
