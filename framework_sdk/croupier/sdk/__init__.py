@@ -39,10 +39,11 @@ from croupier.model.ids import Role
 from croupier.model.isolation import Isolation, Limits, Usage
 from croupier.model.resources import Resources
 from croupier.model.task import Reason, TaskState, TaskStatus
-from croupier.model.verdict import TaskVerdict, Verdict
+from croupier.model.verdict import OperationVerdict, TaskVerdict, Verdict
 from croupier.sdk.core.offers import fit
 from croupier.sdk.credentials import Credentials
 from croupier.sdk.framework import Framework
+from croupier.sdk.hold import Hold
 from croupier.sdk.offer import Agent, Failure, Message, Offer, PreemptRequest
 from croupier.sdk.task import Task
 
@@ -57,12 +58,14 @@ __all__ = [
     "FailedOver",
     "Failure",
     "Framework",
+    "Hold",
     "InvalidRequest",
     "Isolation",
     "Limits",
     "Message",
     "NotFound",
     "Offer",
+    "OperationVerdict",
     "PermissionDenied",
     "PreemptRequest",
     "ProtocolViolation",

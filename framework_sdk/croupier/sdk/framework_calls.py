@@ -15,9 +15,10 @@ from croupier.model.isolation import known_features
 from croupier.model.limits import DEFAULT_REFUSE_S
 from croupier.model.resources import Resources
 from croupier.model.task_group import check_parts
-from croupier.model.verdict import TaskVerdict
+from croupier.model.verdict import OperationVerdict, TaskVerdict, Verdict
 from croupier.sdk import wire
 from croupier.sdk.core.subscription import AcceptedTasks, Subscription, one_demand
+from croupier.sdk.hold import Hold
 from croupier.sdk.offer import Agent, Offer
 from croupier.sdk.output import read_output
 from croupier.sdk.session import Session
@@ -57,27 +58,49 @@ class FrameworkCalls:
         if not launched:
             await self.decline(offers, refuse_s)
             return []
-        if any(task.secrets for task in launched):
-            self._session.check_secrets(is_insecure=self._is_insecure)
-        offer_ids = _offer_ids(offers)
-        first = offers if isinstance(offers, Offer) else offers[0]
-        verdict = await self._session.call(
-            wire.accept_call(offer_ids, launched, refuse_s),
-            answers=offer_ids,
-            launch=AcceptedTasks(
-                Role(first.role),
-                tuple(task.resources for task in launched),
-                facts_of(
-                    first.hostname,
-                    first.attributes,
-                    known_features(first.isolation),
-                    first.agent_id,
-                ),
-            ),
-        )
-        if [task.task_id for task in verdict.tasks] != [task.task_id for task in launched]:
-            raise verdict.error or ProtocolViolation("the verdict is not about the call's tasks")
-        return list(verdict.tasks)
+        return list((await self._send_accept(offers, launched, refuse_s)).tasks)
+
+    async def hold(
+        self,
+        offers: Offer | Sequence[Offer],
+        hold: Hold,
+        tasks: Iterable[Task] = (),
+        refuse_s: float = DEFAULT_REFUSE_S,
+    ) -> Verdict:
+        """Hold resources of `offers`, and launch `tasks`, which take from the hold first.
+
+        A hold is made of offers without a `hold_id`, or of the rest beside such offers. Until it
+        ends, what is unused of it is offered to this framework only, or to its role. Tasks that run
+        in it when it ends run on. Submitted tasks use holds before anything else.
+
+        Args:
+            offers: of one agent and in one role. The remainder is declined for `refuse_s`.
+            hold: what to hold.
+            tasks: are launched on the hold and the rest of the offers.
+            refuse_s: duration of the filter.
+
+        Returns:
+            The verdict: its only operation is about the hold, its tasks are those of the call. A
+            refused hold does not affect the tasks.
+
+        Raises:
+            InvalidRequest, Unavailable, CroupierError: as `accept`.
+        """
+        return await self._send_accept(offers, list(tasks), refuse_s, hold)
+
+    async def release(self, *hold_ids: str) -> list[OperationVerdict]:
+        """End holds of this framework, and holds for a role that it made.
+
+        Returns:
+            One verdict per hold, in order. Its error is NotFound if the hold has ended already.
+
+        Raises:
+            Unavailable: if there is no answer within 30 s of connected time.
+        """
+        verdict = await self._session.call(pb.Call(release=pb.Release(hold_ids=hold_ids)))
+        if verdict.error is not None:
+            raise verdict.error
+        return list(verdict.operations)
 
     async def launch_group(
         self,
@@ -104,7 +127,38 @@ class FrameworkCalls:
             InvalidRequest, Unavailable, CroupierError: as `accept`.
         """
         grouped = _grouped(tasks, group_id or uuid.uuid4().hex)
-        return await self.accept(offers, grouped, refuse_s)
+        return list((await self._send_accept(offers, grouped, refuse_s)).tasks)
+
+    async def _send_accept(
+        self,
+        offers: Offer | Sequence[Offer],
+        launched: list[Task],
+        refuse_s: float,
+        hold: Hold | None = None,
+    ) -> Verdict:
+        if any(task.secrets for task in launched):
+            self._session.check_secrets(is_insecure=self._is_insecure)
+        offer_ids = _offer_ids(offers)
+        first = offers if isinstance(offers, Offer) else offers[0]
+        verdict = await self._session.call(
+            wire.accept_call(offer_ids, launched, refuse_s, hold),
+            answers=offer_ids,
+            launch=AcceptedTasks(
+                Role(first.role),
+                tuple(task.resources for task in launched),
+                facts_of(
+                    first.hostname,
+                    first.attributes,
+                    known_features(first.isolation),
+                    first.agent_id,
+                ),
+            ),
+        )
+        if [task.task_id for task in verdict.tasks] != [task.task_id for task in launched]:
+            raise verdict.error or ProtocolViolation("the verdict is not about the call's tasks")
+        if hold is not None and not verdict.operations:
+            raise verdict.error or ProtocolViolation("the master does not know holds")
+        return verdict
 
     async def decline(
         self, offers: Offer | Sequence[Offer], refuse_s: float = DEFAULT_REFUSE_S, reason: str = ""

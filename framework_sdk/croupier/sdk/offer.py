@@ -22,6 +22,7 @@ class Offer:
         clock: for `expires_in_s`.
         isolation: features that the agent can enforce, such as `memory` or `images`. Only tasks
             whose `needs` are among them are launched on it.
+        hold_id: the hold whose unused part it is; empty if it is of none.
     """
 
     id: str
@@ -34,6 +35,7 @@ class Offer:
     expires_at: float = field(repr=False)
     clock: Clock = field(repr=False, compare=False)
     isolation: frozenset[str] = frozenset()
+    hold_id: str = ""
 
     @property
     def expires_in_s(self) -> float:

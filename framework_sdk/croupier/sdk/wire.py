@@ -12,14 +12,20 @@ from croupier.model.demand import Demand
 from croupier.model.durations import from_milliseconds, to_milliseconds
 from croupier.model.errors import InvalidRequest
 from croupier.model.limits import MAX_OFFERS_PER_CALL, MAX_REASON, MAX_TASKS_PER_SUBMIT
-from croupier.model.verdict import TaskVerdict, Verdict
+from croupier.model.verdict import OperationVerdict, TaskVerdict, Verdict
 from croupier.net.errors import error_from_wire
 from croupier.sdk.core.subscription import Subscription
+from croupier.sdk.hold import Hold
 from croupier.sdk.offer import Agent, Offer, PreemptRequest
 from croupier.sdk.task import Task
 from croupier.v1 import framework_pb2 as pb
 from croupier.v1 import task_pb2
-from croupier.wire.resources import attributes_from_wire, constraint_to_wire, resources_from_wire
+from croupier.wire.resources import (
+    attributes_from_wire,
+    constraint_to_wire,
+    resources_from_wire,
+    resources_to_wire,
+)
 from croupier.wire.task import demand_to_wire, task_to_wire
 
 
@@ -38,8 +44,10 @@ def subscribe_call(identity: pb.Subscribe, subscription: Subscription) -> pb.Cal
     return pb.Call(subscribe=subscribe)
 
 
-def accept_call(offer_ids: Sequence[str], tasks: Sequence[Task], refuse_s: float) -> pb.Call:
-    """Return an ACCEPT that launches `tasks` on the sum of the offers.
+def accept_call(
+    offer_ids: Sequence[str], tasks: Sequence[Task], refuse_s: float, hold: Hold | None = None
+) -> pb.Call:
+    """Return an ACCEPT that makes a hold and launches `tasks` on the sum of the offers.
 
     Tasks of one group that follow each other are launched together.
     """
@@ -50,8 +58,19 @@ def accept_call(offer_ids: Sequence[str], tasks: Sequence[Task], refuse_s: float
             operations.append(pb.Operation(launch_group=pb.LaunchGroup(tasks=messages)))
         else:
             operations.append(pb.Operation(launch=pb.Launch(tasks=messages)))
+    if hold is not None:
+        operations.append(pb.Operation(hold=_hold_to_wire(hold)))
     accept = pb.Accept(offer_ids=offer_ids, operations=operations, filters=_filters(refuse_s))
     return pb.Call(accept=accept)
+
+
+def _hold_to_wire(hold: Hold) -> pb.Hold:
+    return pb.Hold(
+        hold_id=hold.id,
+        resources=resources_to_wire(hold.resources),
+        ttl_ms=0 if hold.ttl_s is None else max(1, to_milliseconds("the ttl", hold.ttl_s)),
+        for_role=hold.for_role,
+    )
 
 
 def submit_calls(
@@ -135,7 +154,11 @@ def verdict_from_wire(wire: pb.Verdict) -> Verdict:
         TaskVerdict(task.task_id, error_from_wire(task.error) if task.HasField("error") else error)
         for task in wire.tasks
     )
-    return Verdict(wire.seq, error, tasks)
+    operations = tuple(
+        OperationVerdict(each.id, error_from_wire(each.error) if each.HasField("error") else error)
+        for each in wire.operations
+    )
+    return Verdict(wire.seq, error, tasks, operations)
 
 
 def preempt_from_wire(wire: pb.PreemptRequest, clock: Clock) -> PreemptRequest:
@@ -177,6 +200,7 @@ def offer_from_wire(wire: pb.Offer, agent: Agent | None, clock: Clock) -> Offer:
         expires_at=clock.now() + from_milliseconds(wire.lease_ms),
         clock=clock,
         isolation=known.isolation,
+        hold_id=wire.hold_id,
     )
 
 

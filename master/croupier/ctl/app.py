@@ -64,6 +64,8 @@ SUMMARIES: Final = {
     "files": "List the files in the sandbox of a task. `croupier cp` copies them.",
     "framework": "Tear a framework down. `croupier frameworks` lists them.",
     "frameworks": "List frameworks: state, share of the cluster, and demand.",
+    "hold": "Hold resources of an agent for a role, or release a hold.",
+    "holds": "List the resources of agents that are held for frameworks and roles.",
     "kill": "Kill a task.",
     "local": "Run a master and agents on this machine until Ctrl-C.",
     "logs": "Print the output of a task, also after its end, as long as its agent keeps it.",
@@ -88,7 +90,7 @@ SUMMARIES: Final = {
 }
 # The modules of commands that do not have the name of their module.
 _MODULES: Final = {
-    **dict.fromkeys(("agents", "frameworks", "offers", "roles", "tasks"), "lists"),
+    **dict.fromkeys(("agents", "frameworks", "holds", "offers", "roles", "tasks"), "lists"),
     **dict.fromkeys(("cp", "logs"), "files"),
     **dict.fromkeys(("quota", "weights"), "role_settings"),
     **dict.fromkeys(("describe", "kill"), "task"),

@@ -140,6 +140,75 @@ class TeardownRequest(_message.Message):
 Global___TeardownRequest: _TypeAlias = TeardownRequest  # noqa: Y015
 
 @_typing.final
+class HoldRequest(_message.Message):
+    """A hold for a role."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    RESOURCES_FIELD_NUMBER: _builtins.int
+    TTL_FIELD_NUMBER: _builtins.int
+    HOLD_ID_FIELD_NUMBER: _builtins.int
+    agent: _builtins.str
+    """The id of an agent, or its hostname if no other agent has that."""
+    role: _builtins.str
+    """Frameworks in this role and below it may use the hold."""
+    resources: _builtins.str
+    """Such as `cpus:2;mem:4GB`; they have to be free."""
+    ttl: _builtins.str
+    """The time until it ends, such as `2h`; absent: it ends only when it is released."""
+    hold_id: _builtins.str
+    """Absent: the master makes one."""
+    def __init__(
+        self,
+        *,
+        agent: _builtins.str = ...,
+        role: _builtins.str = ...,
+        resources: _builtins.str = ...,
+        ttl: _builtins.str | None = ...,
+        hold_id: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_hold_id", b"_hold_id", "_ttl", b"_ttl", "hold_id", b"hold_id", "ttl", b"ttl"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_hold_id", b"_hold_id", "_ttl", b"_ttl", "agent", b"agent", "hold_id", b"hold_id", "resources", b"resources", "role", b"role", "ttl", b"ttl"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__hold_id: _TypeAlias = _typing.Literal["hold_id"]  # noqa: Y015
+    _WhichOneofArgType__hold_id: _TypeAlias = _typing.Literal["_hold_id", b"_hold_id"]  # noqa: Y015
+    _WhichOneofReturnType__ttl: _TypeAlias = _typing.Literal["ttl"]  # noqa: Y015
+    _WhichOneofArgType__ttl: _TypeAlias = _typing.Literal["_ttl", b"_ttl"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__hold_id) -> _WhichOneofReturnType__hold_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ttl) -> _WhichOneofReturnType__ttl | None: ...
+
+Global___HoldRequest: _TypeAlias = HoldRequest  # noqa: Y015
+
+@_typing.final
+class ReleaseRequest(_message.Message):
+    """The release of a hold."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    dry_run: _builtins.bool
+    """Change nothing; return what would happen."""
+    def __init__(
+        self,
+        *,
+        dry_run: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_dry_run", b"_dry_run", "dry_run", b"dry_run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dry_run", b"_dry_run", "dry_run", b"dry_run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__dry_run: _TypeAlias = _typing.Literal["dry_run"]  # noqa: Y015
+    _WhichOneofArgType__dry_run: _TypeAlias = _typing.Literal["_dry_run", b"_dry_run"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__dry_run) -> _WhichOneofReturnType__dry_run | None: ...
+
+Global___ReleaseRequest: _TypeAlias = ReleaseRequest  # noqa: Y015
+
+@_typing.final
 class RolesRequest(_message.Message):
     """Changes of roles: all of them, or none."""
 
@@ -321,6 +390,31 @@ class KillAction(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___KillAction: _TypeAlias = KillAction  # noqa: Y015
+
+@_typing.final
+class HoldAction(_message.Message):
+    """A hold that was made or released, or that would be released."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    HOLD_FIELD_NUMBER: _builtins.int
+    dry_run: _builtins.bool
+    @_builtins.property
+    def hold(self) -> _operator_pb2.HoldView: ...
+    def __init__(
+        self,
+        *,
+        dry_run: _builtins.bool = ...,
+        hold: _operator_pb2.HoldView | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["hold", b"hold"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "hold", b"hold"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HoldAction: _TypeAlias = HoldAction  # noqa: Y015
 
 @_typing.final
 class TeardownAction(_message.Message):

@@ -290,6 +290,9 @@ SHAPES: Final[Mapping[str, Shape]] = {
             )
         }
     ),
+    "HoldAction": Shape(),
+    "HoldRequest": Shape(required="agent role resources"),
+    "HoldView": Shape("Hold", nullable="ttl_left_s"),
     "Isolation": Shape(nullable="image"),
     "KillRequest": Shape(required=""),
     "ListMastersResponse": Shape(

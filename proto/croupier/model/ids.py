@@ -36,7 +36,7 @@ NO_FRAMEWORK = FrameworkId("")
 # character in turn takes 5 us.
 _is_usual = re.compile(r"[!-.0-\[\]-~]{1,255}").fullmatch
 # Ids that masters and agents make.
-_ASSIGNED = re.compile(r".+-([1-9][0-9]*-[AFO][1-9][0-9]*)|(A[0-9a-f]{6})[0-9a-f]{10}", re.ASCII)
+_ASSIGNED = re.compile(r".+-([1-9][0-9]*-[AFHO][1-9][0-9]*)|(A[0-9a-f]{6})[0-9a-f]{10}", re.ASCII)
 
 
 def check_id(kind: str, value: str) -> str:

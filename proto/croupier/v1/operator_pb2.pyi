@@ -1096,6 +1096,229 @@ class OfferView(_message.Message):
 Global___OfferView: _TypeAlias = OfferView  # noqa: Y015
 
 @_typing.final
+class ListHoldsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """Only holds with this text in an id or the role, in any case."""
+    page_size: _builtins.int
+    """Most items in the page; 0: as many as fit. Above 5,000 it means 5,000."""
+    page_token: _builtins.str
+    """`next_page_token` of the previous page; empty: the first page."""
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListHoldsRequest: _TypeAlias = ListHoldsRequest  # noqa: Y015
+
+@_typing.final
+class ListHoldsResponse(_message.Message):
+    """A page of holds."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOLDS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Asks for the next page; empty: this is the last."""
+    @_builtins.property
+    def holds(self) -> _containers.RepeatedCompositeFieldContainer[Global___HoldView]: ...
+    def __init__(
+        self,
+        *,
+        holds: _abc.Iterable[Global___HoldView] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["holds", b"holds", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListHoldsResponse: _TypeAlias = ListHoldsResponse  # noqa: Y015
+
+@_typing.final
+class HoldView(_message.Message):
+    """Resources of an agent that are held for a framework or a role."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOLD_ID_FIELD_NUMBER: _builtins.int
+    AGENT_ID_FIELD_NUMBER: _builtins.int
+    HOSTNAME_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
+    FRAMEWORK_NAME_FIELD_NUMBER: _builtins.int
+    RESOURCES_FIELD_NUMBER: _builtins.int
+    UNUSED_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
+    TTL_LEFT_MS_FIELD_NUMBER: _builtins.int
+    MADE_BY_FIELD_NUMBER: _builtins.int
+    CHARGED_FIELD_NUMBER: _builtins.int
+    AGE_MS_FIELD_NUMBER: _builtins.int
+    hold_id: _builtins.str
+    agent_id: _builtins.str
+    hostname: _builtins.str
+    role: _builtins.str
+    """Of the framework, or the role for which they are held."""
+    framework_id: _builtins.str
+    """The framework that they are held for. Empty: they are held for the role."""
+    framework_name: _builtins.str
+    tasks: _builtins.int
+    """The number of tasks that use some of them and have not ended."""
+    ttl_left_ms: _builtins.int
+    """Time until the hold ends; absent: it ends only when it is released."""
+    made_by: _builtins.str
+    """The id of the framework that made it. Empty: an operator did."""
+    charged: _builtins.bool
+    """Its owner is charged for it. While its agent is unreachable it is not."""
+    age_ms: _builtins.int
+    """Since it was made, or since the master began to lead."""
+    @_builtins.property
+    def resources(self) -> _resources_pb2.Resources: ...
+    @_builtins.property
+    def unused(self) -> _resources_pb2.Resources:
+        """What no task uses of them."""
+
+    def __init__(
+        self,
+        *,
+        hold_id: _builtins.str = ...,
+        agent_id: _builtins.str = ...,
+        hostname: _builtins.str = ...,
+        role: _builtins.str = ...,
+        framework_id: _builtins.str = ...,
+        framework_name: _builtins.str = ...,
+        resources: _resources_pb2.Resources | None = ...,
+        unused: _resources_pb2.Resources | None = ...,
+        tasks: _builtins.int = ...,
+        ttl_left_ms: _builtins.int | None = ...,
+        made_by: _builtins.str = ...,
+        charged: _builtins.bool = ...,
+        age_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ttl_left_ms", b"_ttl_left_ms", "resources", b"resources", "ttl_left_ms", b"ttl_left_ms", "unused", b"unused"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ttl_left_ms", b"_ttl_left_ms", "age_ms", b"age_ms", "agent_id", b"agent_id", "charged", b"charged", "framework_id", b"framework_id", "framework_name", b"framework_name", "hold_id", b"hold_id", "hostname", b"hostname", "made_by", b"made_by", "resources", b"resources", "role", b"role", "tasks", b"tasks", "ttl_left_ms", b"ttl_left_ms", "unused", b"unused"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__ttl_left_ms: _TypeAlias = _typing.Literal["ttl_left_ms"]  # noqa: Y015
+    _WhichOneofArgType__ttl_left_ms: _TypeAlias = _typing.Literal["_ttl_left_ms", b"_ttl_left_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ttl_left_ms) -> _WhichOneofReturnType__ttl_left_ms | None: ...
+
+Global___HoldView: _TypeAlias = HoldView  # noqa: Y015
+
+@_typing.final
+class CreateHoldRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    RESOURCES_FIELD_NUMBER: _builtins.int
+    TTL_MS_FIELD_NUMBER: _builtins.int
+    HOLD_ID_FIELD_NUMBER: _builtins.int
+    agent: _builtins.str
+    """Its id, or its hostname if no other agent has that."""
+    role: _builtins.str
+    """Frameworks in this role and below it may use the hold."""
+    ttl_ms: _builtins.int
+    """Time until it ends. 0: it ends only when it is released."""
+    hold_id: _builtins.str
+    """Empty: the master makes one."""
+    @_builtins.property
+    def resources(self) -> _resources_pb2.Resources:
+        """They have to be free."""
+
+    def __init__(
+        self,
+        *,
+        agent: _builtins.str = ...,
+        role: _builtins.str = ...,
+        resources: _resources_pb2.Resources | None = ...,
+        ttl_ms: _builtins.int = ...,
+        hold_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["resources", b"resources"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "hold_id", b"hold_id", "resources", b"resources", "role", b"role", "ttl_ms", b"ttl_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateHoldRequest: _TypeAlias = CreateHoldRequest  # noqa: Y015
+
+@_typing.final
+class CreateHoldResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOLD_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def hold(self) -> Global___HoldView: ...
+    def __init__(
+        self,
+        *,
+        hold: Global___HoldView | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["hold", b"hold"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hold", b"hold"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateHoldResponse: _TypeAlias = CreateHoldResponse  # noqa: Y015
+
+@_typing.final
+class ReleaseHoldRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOLD_ID_FIELD_NUMBER: _builtins.int
+    hold_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        hold_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hold_id", b"hold_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseHoldRequest: _TypeAlias = ReleaseHoldRequest  # noqa: Y015
+
+@_typing.final
+class ReleaseHoldResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOLD_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def hold(self) -> Global___HoldView:
+        """As it was before."""
+
+    def __init__(
+        self,
+        *,
+        hold: Global___HoldView | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["hold", b"hold"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hold", b"hold"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseHoldResponse: _TypeAlias = ReleaseHoldResponse  # noqa: Y015
+
+@_typing.final
 class ListTasksRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

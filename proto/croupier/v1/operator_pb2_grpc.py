@@ -68,6 +68,21 @@ class OperatorServiceStub(object):
                 request_serializer=croupier_dot_v1_dot_operator__pb2.ListTasksRequest.SerializeToString,
                 response_deserializer=croupier_dot_v1_dot_operator__pb2.ListTasksResponse.FromString,
                 _registered_method=True)
+        self.ListHolds = channel.unary_unary(
+                '/croupier.v1.OperatorService/ListHolds',
+                request_serializer=croupier_dot_v1_dot_operator__pb2.ListHoldsRequest.SerializeToString,
+                response_deserializer=croupier_dot_v1_dot_operator__pb2.ListHoldsResponse.FromString,
+                _registered_method=True)
+        self.CreateHold = channel.unary_unary(
+                '/croupier.v1.OperatorService/CreateHold',
+                request_serializer=croupier_dot_v1_dot_operator__pb2.CreateHoldRequest.SerializeToString,
+                response_deserializer=croupier_dot_v1_dot_operator__pb2.CreateHoldResponse.FromString,
+                _registered_method=True)
+        self.ReleaseHold = channel.unary_unary(
+                '/croupier.v1.OperatorService/ReleaseHold',
+                request_serializer=croupier_dot_v1_dot_operator__pb2.ReleaseHoldRequest.SerializeToString,
+                response_deserializer=croupier_dot_v1_dot_operator__pb2.ReleaseHoldResponse.FromString,
+                _registered_method=True)
         self.KillTask = channel.unary_unary(
                 '/croupier.v1.OperatorService/KillTask',
                 request_serializer=croupier_dot_v1_dot_operator__pb2.KillTaskRequest.SerializeToString,
@@ -199,6 +214,26 @@ class OperatorServiceServicer(object):
 
     def ListTasks(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListHolds(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateHold(self, request, context):
+        """Holds free resources of an agent for a role. An answered hold is durable.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReleaseHold(self, request, context):
+        """Ends a hold, whoever made it. Tasks in it run on; its unused part is free at once.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -368,6 +403,21 @@ def add_OperatorServiceServicer_to_server(servicer, server):
                     servicer.ListTasks,
                     request_deserializer=croupier_dot_v1_dot_operator__pb2.ListTasksRequest.FromString,
                     response_serializer=croupier_dot_v1_dot_operator__pb2.ListTasksResponse.SerializeToString,
+            ),
+            'ListHolds': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListHolds,
+                    request_deserializer=croupier_dot_v1_dot_operator__pb2.ListHoldsRequest.FromString,
+                    response_serializer=croupier_dot_v1_dot_operator__pb2.ListHoldsResponse.SerializeToString,
+            ),
+            'CreateHold': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateHold,
+                    request_deserializer=croupier_dot_v1_dot_operator__pb2.CreateHoldRequest.FromString,
+                    response_serializer=croupier_dot_v1_dot_operator__pb2.CreateHoldResponse.SerializeToString,
+            ),
+            'ReleaseHold': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseHold,
+                    request_deserializer=croupier_dot_v1_dot_operator__pb2.ReleaseHoldRequest.FromString,
+                    response_serializer=croupier_dot_v1_dot_operator__pb2.ReleaseHoldResponse.SerializeToString,
             ),
             'KillTask': grpc.unary_unary_rpc_method_handler(
                     servicer.KillTask,
@@ -626,6 +676,87 @@ class OperatorService(object):
             '/croupier.v1.OperatorService/ListTasks',
             croupier_dot_v1_dot_operator__pb2.ListTasksRequest.SerializeToString,
             croupier_dot_v1_dot_operator__pb2.ListTasksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListHolds(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.v1.OperatorService/ListHolds',
+            croupier_dot_v1_dot_operator__pb2.ListHoldsRequest.SerializeToString,
+            croupier_dot_v1_dot_operator__pb2.ListHoldsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateHold(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.v1.OperatorService/CreateHold',
+            croupier_dot_v1_dot_operator__pb2.CreateHoldRequest.SerializeToString,
+            croupier_dot_v1_dot_operator__pb2.CreateHoldResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseHold(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.v1.OperatorService/ReleaseHold',
+            croupier_dot_v1_dot_operator__pb2.ReleaseHoldRequest.SerializeToString,
+            croupier_dot_v1_dot_operator__pb2.ReleaseHoldResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -30,6 +30,11 @@ class OperatorServiceStub:
     ListRoles: _aio.UnaryUnaryMultiCallable[_operator_pb2.ListRolesRequest, _operator_pb2.ListRolesResponse]
     ListOffers: _aio.UnaryUnaryMultiCallable[_operator_pb2.ListOffersRequest, _operator_pb2.ListOffersResponse]
     ListTasks: _aio.UnaryUnaryMultiCallable[_operator_pb2.ListTasksRequest, _operator_pb2.ListTasksResponse]
+    ListHolds: _aio.UnaryUnaryMultiCallable[_operator_pb2.ListHoldsRequest, _operator_pb2.ListHoldsResponse]
+    CreateHold: _aio.UnaryUnaryMultiCallable[_operator_pb2.CreateHoldRequest, _operator_pb2.CreateHoldResponse]
+    """Holds free resources of an agent for a role. An answered hold is durable."""
+    ReleaseHold: _aio.UnaryUnaryMultiCallable[_operator_pb2.ReleaseHoldRequest, _operator_pb2.ReleaseHoldResponse]
+    """Ends a hold, whoever made it. Tasks in it run on; its unused part is free at once."""
     KillTask: _aio.UnaryUnaryMultiCallable[_operator_pb2.KillTaskRequest, _operator_pb2.KillTaskResponse]
     """Kills a task on behalf of the operator."""
     UpdateRoles: _aio.UnaryUnaryMultiCallable[_operator_pb2.UpdateRolesRequest, _operator_pb2.UpdateRolesResponse]
@@ -123,6 +128,26 @@ class OperatorServiceServicer:
         request: _operator_pb2.ListTasksRequest,
         context: _aio.ServicerContext[_operator_pb2.ListTasksRequest, _abc.Awaitable[_operator_pb2.ListTasksResponse]],
     ) -> _abc.Awaitable[_operator_pb2.ListTasksResponse]: ...
+
+    def ListHolds(
+        self,
+        request: _operator_pb2.ListHoldsRequest,
+        context: _aio.ServicerContext[_operator_pb2.ListHoldsRequest, _abc.Awaitable[_operator_pb2.ListHoldsResponse]],
+    ) -> _abc.Awaitable[_operator_pb2.ListHoldsResponse]: ...
+
+    def CreateHold(
+        self,
+        request: _operator_pb2.CreateHoldRequest,
+        context: _aio.ServicerContext[_operator_pb2.CreateHoldRequest, _abc.Awaitable[_operator_pb2.CreateHoldResponse]],
+    ) -> _abc.Awaitable[_operator_pb2.CreateHoldResponse]:
+        """Holds free resources of an agent for a role. An answered hold is durable."""
+
+    def ReleaseHold(
+        self,
+        request: _operator_pb2.ReleaseHoldRequest,
+        context: _aio.ServicerContext[_operator_pb2.ReleaseHoldRequest, _abc.Awaitable[_operator_pb2.ReleaseHoldResponse]],
+    ) -> _abc.Awaitable[_operator_pb2.ReleaseHoldResponse]:
+        """Ends a hold, whoever made it. Tasks in it run on; its unused part is free at once."""
 
     def KillTask(
         self,

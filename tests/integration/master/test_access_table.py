@@ -41,8 +41,8 @@ from tests.unit.master.test_requirements import all_methods
 # Callers with a valid credential. `plain` has no rule, and `other` owns another framework.
 CALLERS = ["admin", "operator", "viewer", "plain", "agent", "owner", "other", "join"]
 # O: OK. D: PERMISSION_DENIED. N: NOT_FOUND. I: INVALID_ARGUMENT. X: allowed, and UNAVAILABLE since
-# the agent serves nothing. C: allowed, and FAILED_PRECONDITION since the agent runs no commands. A
-# number: OK with so many items.
+# the agent serves nothing. C: allowed, and FAILED_PRECONDITION since the agent runs no commands, or
+# has no room. A number: OK with so many items.
 TABLE = """
                                    admin operator viewer plain agent owner other join
 FrameworkService/Connect             O      D       D     D     D     O     O    D
@@ -54,6 +54,9 @@ OperatorService/ListFrameworks       2      2       2     0     0     1     1   
 OperatorService/ListRoles            2      2       2     0     0     0     0    D
 OperatorService/ListOffers           1      1       1     0     0     0     1    D
 OperatorService/ListTasks            1      1       1     0     0     1     0    D
+OperatorService/ListHolds            1      1       1     0     0     1     0    D
+OperatorService/CreateHold           C      C       D     D     D     D     D    D
+OperatorService/ReleaseHold          N      N       N     N     N     N     N    D
 OperatorService/Explain              O      O       O     N     N     O     N    D
 OperatorService/GetOutputLinks       1      1       0     0     0     1     0    D
 OperatorService/ListTaskFiles        X      X       D     N     N     X     N    D
@@ -102,7 +105,15 @@ _NAMING_A_FRAMEWORK = (
     "/KillTask",
     "/TeardownFramework",
     "Agent",
+    "/CreateHold",
 )
+_REFUSED = {
+    "CreateHold": operator_pb2.CreateHoldRequest(
+        agent="a1", role="ads", resources=resources_pb2.Resources(cpus_milli=1_000_000)
+    ),
+    "ReleaseHold": operator_pb2.ReleaseHoldRequest(hold_id="missing"),
+    "MarkAgentGone": operator_pb2.MarkAgentGoneRequest(agent="missing"),
+}
 _ids = (f"{number:08x}" for number in count(0xA0000000))
 
 
@@ -140,10 +151,13 @@ class Scene:
             task.resources.cpus_milli = 1000
             task.resources.mem_milli = 100_000
             launch = framework_pb2.Operation(launch=framework_pb2.Launch(tasks=[task]))
+            held = resources_pb2.Resources(cpus_milli=500)
+            hold = framework_pb2.Operation(hold=framework_pb2.Hold(hold_id="h1", resources=held))
             verdict = await framework.call(
-                accept={"offer_ids": [offer.offer_id], "operations": [launch]}
+                accept={"offer_ids": [offer.offer_id], "operations": [launch, hold]}
             )
             assert not verdict.HasField("error"), verdict
+            assert not verdict.operations[0].HasField("error"), verdict
             await another.subscribe(roles=["web"])
             await another.offer()
             yield scene
@@ -174,8 +188,8 @@ class Scene:
             case "UpdateRoles":
                 change = operator_pb2.RoleChange(role="ads")
                 return operator_pb2.UpdateRolesRequest(changes=[change], dry_run=True)
-            case "MarkAgentGone":
-                return operator_pb2.MarkAgentGoneRequest(agent="missing")
+            case "CreateHold" | "ReleaseHold" | "MarkAgentGone" as name:
+                return _REFUSED[name]
             case "DeactivateAgent" | "DrainAgent" | "ReactivateAgent" as name:
                 return getattr(operator_pb2, f"{name}Request")(agent="a1")
             case "CheckAccess":
@@ -232,7 +246,7 @@ async def _result_of(scene: Scene, channel: grpc.aio.Channel, method: str) -> st
             answer = await (answer.read() if hasattr(answer, "read") else answer)
     except grpc.aio.AioRpcError as error:
         return _LETTERS.get(error.code(), error.code().name)
-    for field in ("agents", "frameworks", "roles", "offers", "tasks", "links", "groups"):
+    for field in ("agents", "frameworks", "roles", "offers", "tasks", "holds", "links", "groups"):
         if method.split("/")[1].startswith(("List", "GetOutput", "GetPolicy")) and hasattr(
             answer, field
         ):

@@ -42,6 +42,7 @@ class Cluster:
     roles: list[View] = field(default_factory=list)
     tasks: list[View] = field(default_factory=list)
     offers: list[View] = field(default_factory=list)
+    holds: list[View] = field(default_factory=list)
     events: list[View] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -50,6 +51,7 @@ class Cluster:
         self.frameworks = [self._framework(number) for number in range(min(40, self.size * 2))]
         self.tasks = [self._task(number) for number in range(min(2_000, self.size * 4))]
         self.offers = [self._offer(number) for number in range(min(30, self.size))]
+        self.holds = [self._hold(number) for number in range(min(30, self.size))]
         kinds = ("task-failed", "agent-registered", "preemption-begun", "framework-subscribed")
         for number in range(24):
             self.happen(kinds[number % 4], NOW_MS - 25_000 + number * 1000)
@@ -213,6 +215,25 @@ class Cluster:
             "resources": amount(cpus=1000, mem=2 * GIB),
             "lease_s": 10.0 - (number * 0.7) % 10,
             "age_s": (number * 0.7) % 10,
+        }
+
+    def _hold(self, number: int) -> View:
+        is_for_role = number % 3 == 0
+        framework = self.frameworks[number % len(self.frameworks)]
+        return {
+            "hold_id": f"h-{number}{self.suffix}",
+            "agent_id": self.agents[number]["agent_id"],
+            "hostname": self.agents[number]["hostname"],
+            "role": self.roles[number % len(self.roles)]["role"],
+            "framework_id": "" if is_for_role else framework["framework_id"],
+            "framework_name": "" if is_for_role else framework["name"],
+            "resources": amount(cpus=4000, mem=8 * GIB),
+            "unused": amount(cpus=1000 * (number % 4), mem=2 * GIB),
+            "tasks": number % 4,
+            "ttl_left_s": None if number % 2 else 3600.0 - number,
+            "made_by": "",
+            "charged": True,
+            "age_s": 60.0 * number,
         }
 
     def overview(self) -> View:

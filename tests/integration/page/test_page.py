@@ -24,6 +24,7 @@ VIEWS = (
     ("agents",),
     ("agents", "agent-00001"),
     ("offers",),
+    ("holds",),
     ("preemptions",),
     ("events",),
     ("masters",),

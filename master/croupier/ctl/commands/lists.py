@@ -1,4 +1,4 @@
-"""Commands that list agents, frameworks, tasks, offers and roles."""
+"""Commands that list agents, frameworks, tasks, offers, holds and roles."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _add(name: str) -> None:
         print_list(master, name, as_json=as_json, wide=wide, text=text)
 
 
-for _name in ("frameworks", "offers", "roles"):
+for _name in ("frameworks", "holds", "offers", "roles"):
     _add(_name)
 
 

@@ -29,7 +29,7 @@ from croupier.model.attributes import Attributes, facts_of
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.isolation import NO_FEATURES, Features
-from croupier.model.resources import NOTHING, Resources
+from croupier.model.resources import NOTHING, Resources, sum_of
 from croupier.model.roles import RoleSettings
 
 
@@ -115,18 +115,23 @@ class Allocator:
         attributes: Attributes,
         features: Features = NO_FEATURES,
     ) -> None:
-        """Change an agent's total, name, attributes and features; its charges stay. O(frameworks).
+        """Change an agent's total, name, attributes and features; charges and holds stay.
+
+        O(frameworks).
 
         Raises:
             ValueError: if `total` is less than the charges; then nothing changes.
         """
         agent = self._agents.agents[agent_id]
+        total = total - sum_of(hold.total for hold in agent.holds.values())
         free = total - (agent.total - agent.free)
         self._totals.add(agent.total.scalars, -1)
         self._totals.add(total.scalars)
-        agent.total, agent.facts = total, facts_of(hostname, attributes, features, agent_id)
-        self._profiles.release(agent)
-        self._forget_constraints(agent_id)
+        agent.total = total
+        for each in (agent, *agent.holds.values()):
+            each.facts = facts_of(hostname, attributes, features, agent_id)
+            self._profiles.release(each)
+            self._forget_constraints(each.agent_id)
         self._agents.set_free(agent, free)
         self._agents.mark_dirty(agent)
 

@@ -282,7 +282,8 @@ class Eligibility:
             return self._misfit(leaf, Rejection(cause, Text(_TOO_FEW, least, unit, units)), unit)
         if self._rules.hold_s > 0 and fits_empty and self._could_use_empty(leaf, pending, least):
             self.starved.append((leaf, unit))
-        shortage = reasons.Shortage(unit, least, room, total)
+        whole = self._agent.whole if self._agent.holds else total
+        shortage = reasons.Shortage(unit, least, room, whole)
         return self._misfit(leaf, Rejection(cause, shortage), unit)
 
     def _could_use_empty(self, leaf: Leaf, pending: PendingDemand, least: int) -> bool:

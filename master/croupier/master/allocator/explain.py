@@ -37,7 +37,8 @@ def of_leaf(leaf: Leaf, state: AllocatorState, now: float) -> Iterator[PassedOve
     if cause is not None:
         yield cause
         return
-    if not any(agent.is_active for agent in pool.agents.values()):
+    active = sum(agent.is_active and agent.held_for is None for agent in pool.agents.values())
+    if not active:
         detail = "no agent takes tasks now" if pool.agents else "no agent is registered"
         yield PassedOver(Cause.NO_AGENTS, 0, detail, leaf.role)
         return
@@ -54,7 +55,7 @@ def of_leaf(leaf: Leaf, state: AllocatorState, now: float) -> Iterator[PassedOve
             is_told |= reason is not None
             yield reason
     if not is_told:
-        yield _outranked(leaf, tree, sum(agent.is_active for agent in pool.agents.values()))
+        yield _outranked(leaf, tree, active)
 
 
 def _now(leaf: Leaf, state: AllocatorState, now: float) -> Iterator[PassedOver | None]:
@@ -67,7 +68,7 @@ def _now(leaf: Leaf, state: AllocatorState, now: float) -> Iterator[PassedOver |
     for other in state.tree.leaves.values():
         for agent_id in other.reservations:
             holders.setdefault(agent_id, []).append(other)
-    cases: dict[Cause, tuple[int, AgentId, object]] = {}
+    cases: dict[Cause, tuple[int, PooledAgent, object]] = {}
     for checked, (agent_id, agent) in enumerate(state.agents.agents.items()):
         if checked % _SLICE == _SLICE - 1:
             yield None
@@ -77,14 +78,42 @@ def _now(leaf: Leaf, state: AllocatorState, now: float) -> Iterator[PassedOver |
         found = _check(agent, leaf, holders.get(agent_id, ()), state, now, last)
         if isinstance(found, Rejection):
             number = cases[found.cause][0] if found.cause in cases else 0
-            cases[found.cause] = number + 1, agent_id, found.detail
+            cases[found.cause] = number + 1, agent, found.detail
     reasons = [
-        passed_over(cause, number, f"agent {agent_id}: {detail}", leaf.role, agent_id, detail)
-        for cause, (number, agent_id, detail) in cases.items()
+        passed_over(cause, number, _told(agent, detail), leaf.role, _id_of(agent), detail)
+        for cause, (number, agent, detail) in cases.items()
     ]
     reasons.sort(key=lambda each: (each.cause in _FOR_GOOD, -each.agents, each.cause.value))
     for each in reasons:
         yield _ranked(each, leaf, state.tree) if each.cause in _FULL else each
+
+
+def _id_of(agent: PooledAgent) -> AgentId:
+    """Return the id of an agent, or of the agent of a hold."""
+    return agent.agent_id if agent.cut_from is None else agent.cut_from.agent_id
+
+
+def _told(agent: PooledAgent, detail: object) -> str:
+    """Return the detail with the agent that it is about, and the hold if it is of one."""
+    agent_id = _id_of(agent)
+    if agent.cut_from is None:
+        return f"agent {agent_id}: {detail}"
+    hold_id = agent.agent_id.removeprefix(f"{agent_id}/")
+    return f"agent {agent_id}: {agent.total} (hold {hold_id}) {detail}"
+
+
+def _held(leaf: Leaf, agent: PooledAgent) -> PassedOver | None:
+    """Return the largest part of an agent that is held for others; None if there is none."""
+    holds = [hold for hold in agent.holds.values() if not hold.serves(leaf)]
+    if not holds:
+        return None
+    hold = max(holds, key=lambda each: sorted(each.total.scalars.values(), reverse=True))
+    owner = hold.owner
+    assert hold.held_for is not None
+    assert owner is not None
+    detail = f"{hold.total} of it is held for {hold.held_for}"
+    role, rival = owner.role, owner.framework_id
+    return PassedOver(Cause.HELD, 1, detail, leaf.role, role, rival)
 
 
 def _ranked(reason: PassedOver, leaf: Leaf, tree: Tree) -> PassedOver:
@@ -101,8 +130,15 @@ def of_agent(leaf: Leaf, agent: PooledAgent, state: AllocatorState, now: float) 
     if not agent.is_active:
         return PassedOver(Cause.AGENT_AWAY, 1, "the agent is not connected", leaf.role)
     tree, last = state.tree, state.back_off.active(now)
-    found = _check(agent, leaf, tree.leaves.values(), state, now, last)
+    others = tree.leaves.values()
+    found = _check(agent, leaf, others, state, now, last)
+    for hold in agent.holds.values():
+        if isinstance(found, Rejection) and hold.serves(leaf):
+            found = _check(hold, leaf, others, state, now, last)
     if isinstance(found, Rejection):
+        held = _held(leaf, agent)
+        if held is not None and found.cause in (*_FULL, Cause.DOES_NOT_FIT):
+            return held
         return passed_over(
             found.cause, 1, str(found.detail), leaf.role, agent.agent_id, found.detail
         )
@@ -189,15 +225,18 @@ def _outranked(leaf: Leaf, tree: Tree, agents: int) -> PassedOver:
 
 def _fits_nowhere(leaf: Leaf, pool: AgentPool) -> list[PassedOver]:
     """Return that a demand fits on no agent, even if that were empty. O(agents)."""
-    alike = {agent.profile or agent: agent for agent in pool.agents.values()}.values()
+    agents = [agent for agent in pool.agents.values() if agent.held_for is None]
+    alike = {agent.profile or agent: agent for agent in agents}.values()
+    # What is held of an agent may come free.
+    whole = {agent: agent.whole if agent.holds else agent.total for agent in alike}
     for unit in [each.demand.unit for each in leaf.pending or () if each.left != 0]:
-        if not any(unit.units_within(agent.total, 1) for agent in alike):
-            largest = max(alike, key=lambda agent: _room(unit, agent.total))
-            short = Shortage(unit, 1, largest.total, largest.total)
-            has = ", ".join(short.amounts(largest.total))
+        if not any(unit.units_within(total, 1) for total in whole.values()):
+            largest = max(alike, key=lambda agent: _room(unit, whole[agent]))
+            short = Shortage(unit, 1, whole[largest], whole[largest])
+            has = ", ".join(short.amounts(whole[largest]))
             named = f"agent {largest.agent_id}"
             detail = f"needs {unit}, which fits nowhere: {named}, the largest, has only {has}"
-            number, about = len(pool.agents), largest.agent_id
+            number, about = len(agents), largest.agent_id
             return [PassedOver(Cause.DOES_NOT_FIT, number, detail, leaf.role, about)]
     return []
 

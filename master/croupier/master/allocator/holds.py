@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from croupier.master.allocator import limits
 from croupier.master.allocator.agent_pool import HeldFor, PooledAgent
 from croupier.master.allocator.charges import Charges
-from croupier.master.allocator.node import Leaf, add_amounts
+from croupier.master.allocator.node import DEFAULT, Leaf, add_amounts
 from croupier.master.allocator.state import AllocatorState
 from croupier.model.ids import NO_FRAMEWORK, AgentId, FrameworkId, Role
 from croupier.model.resources import NOTHING, Resources
+from croupier.model.roles import ancestors
+from croupier.model.scalar import format_scalar
 
 # The framework and its role; `NO_FRAMEWORK` if it is held for the role.
 Owner = tuple[FrameworkId, Role]
@@ -111,6 +114,20 @@ class Holds:
         self._resize(agent, agent.total + amount)
         self._agents.give_back(agent.agent_id, amount)
         self._release(owner, amount.scalars)
+
+    def excess(self, role: Role, amount: Resources) -> str:
+        """Return in words the limit that a hold for a role would exceed; empty if none."""
+        for each in (role, *ancestors(role)):
+            settings = self._tree.settings.get(each, DEFAULT)
+            node = self._tree.roles.get(each)
+            for name, most in settings.limit.items():
+                held = 0 if node is None else limits.counted(node, name)
+                if amount[name] and held + amount[name] > most:
+                    return (
+                        f"role {each} holds {name}:{format_scalar(name, held)} of its limit of"
+                        f" {format_scalar(name, most)}"
+                    )
+        return ""
 
     def charge_absent(self, owner: Owner, unused: Mapping[str, int]) -> None:
         """Charge the owner for the unused part of a hold of an absent agent. O(log n)."""

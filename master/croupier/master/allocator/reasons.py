@@ -32,6 +32,7 @@ class Cause(Enum):
     SCARCE = "scarce"
     KEPT = "kept for a needier framework"
     HELD = "held for another"
+    HOLDS = "its holds"
     BACKS_OFF = "unanswered offers"
     OFFER_FULL = "offer is full"
     SUPPRESSED = "suppressed"

@@ -156,7 +156,12 @@ class OperateAgent(OperatorCommand[AgentStatus]):
             Conflict, InvalidRequest: as by the action, or if the name is ambiguous.
         """
         permissions = state.permissions(self.caller)
-        agent = self._find(state, permissions)
+        is_gone = self.agent in state.gone and AgentId(self.agent) not in state.agents
+        may_operate = finds_agent(permissions, Action.OPERATE_AGENTS, AgentId(self.agent))
+        if isinstance(self.action, MarkGone) and is_gone and may_operate:
+            agent = Agent(AgentId(self.agent), "", AgentState.GONE)
+        else:
+            agent = find_agent(state, permissions, self.agent)
         require(permissions, Action.OPERATE_AGENTS, agent_object(agent.agent_id))
         before = (agent.record(), agent.agent_id in state.gone)
         yield from self.action.apply(state, agent, now)
@@ -165,32 +170,31 @@ class OperateAgent(OperatorCommand[AgentStatus]):
             yield Happened(AgentOperated(agent.agent_id, agent.hostname, name, self.operator))
         return agent_status(state, agent, now)
 
-    def _find(self, state: State, permissions: Permissions) -> Agent:
-        """Return the agent of this id or, if exactly one has it, of this hostname or short id.
 
-        Raises:
-            Conflict: if it was declared gone.
-            NotFound: if there is none.
-            InvalidRequest: if there are several.
-        """
+def find_agent(state: State, permissions: Permissions, named: str) -> Agent:
+    """Return the agent of this id or, if exactly one has it, of this hostname or short id.
 
-        def finds(agent_id: AgentId) -> bool:
-            return finds_agent(permissions, Action.OPERATE_AGENTS, agent_id)
+    Raises:
+        Conflict: if it was declared gone.
+        NotFound: if there is none, or the caller may not view it.
+        InvalidRequest: if there are several.
+    """
 
-        agent = state.agents.get(AgentId(self.agent))
-        if agent is not None and finds(agent.agent_id):
-            return agent
-        if self.agent in state.gone and finds(AgentId(self.agent)):
-            if isinstance(self.action, MarkGone):
-                return Agent(AgentId(self.agent), "", AgentState.GONE)
-            raise Conflict(f"agent {self.agent} was declared gone, for good")
-        same = [each for each in state.agents.values() if each.hostname == self.agent]
-        same = same or [a for a in state.agents.values() if short_id(a.agent_id) == self.agent]
-        alike = [each for each in same if finds(each.agent_id)]
-        if not alike or not self.agent:
-            raise NotFound(f"no agent has the id or hostname {self.agent!r}")
-        if len(alike) > 1:
-            ids = [f"{each.agent_id} ({each.state_name})" for each in alike[:MAX_NAMED]]
-            more = f" and {len(alike) - MAX_NAMED} more" if len(alike) > MAX_NAMED else ""
-            raise InvalidRequest(f"several agents have this hostname: {', '.join(ids)}{more}")
-        return alike[0]
+    def finds(agent_id: AgentId) -> bool:
+        return finds_agent(permissions, Action.OPERATE_AGENTS, agent_id)
+
+    agent = state.agents.get(AgentId(named))
+    if agent is not None and finds(agent.agent_id):
+        return agent
+    if named in state.gone and finds(AgentId(named)):
+        raise Conflict(f"agent {named} was declared gone, for good")
+    same = [each for each in state.agents.values() if each.hostname == named]
+    same = same or [a for a in state.agents.values() if short_id(a.agent_id) == named]
+    alike = [each for each in same if finds(each.agent_id)]
+    if not alike or not named:
+        raise NotFound(f"no agent has the id or hostname {named!r}")
+    if len(alike) > 1:
+        ids = [f"{each.agent_id} ({each.state_name})" for each in alike[:MAX_NAMED]]
+        more = f" and {len(alike) - MAX_NAMED} more" if len(alike) > MAX_NAMED else ""
+        raise InvalidRequest(f"several agents have this hostname: {', '.join(ids)}{more}")
+    return alike[0]

@@ -87,6 +87,11 @@ class Hold:
         """Whether its agent is in the pool."""
         return self.state is HoldState.POOLED
 
+    @property
+    def is_charged(self) -> bool:
+        """Whether its owner is charged for it."""
+        return self.state in (HoldState.POOLED, HoldState.ABSENT)
+
     def move(self, state: HoldState) -> None:
         """Change its state along `TRANSITIONS`."""
         assert state in TRANSITIONS[self.state], f"{self.hold_id}: {self.state} to {state}"

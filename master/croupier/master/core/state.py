@@ -97,20 +97,20 @@ class State:
         self.generation = 0
         self.adopts_unproven_until = 0.0
         self._permissions: dict[Principal, Permissions] = {}
-        self._counts = {"A": 0, "F": 0, "O": 0}
+        self._counts = {"A": 0, "F": 0, "H": 0, "O": 0}
 
     @property
     def cluster(self) -> str:
         """The cluster's name: the master's id without its epoch."""
         return self.master_id.rpartition("-")[0]
 
-    def next_id(self, kind: Literal["A", "F", "O"]) -> str:
+    def next_id(self, kind: Literal["A", "F", "H", "O"]) -> str:
         """Return a new id, unique among all masters of this cluster."""
         while True:
             # An agent may have chosen an id that looks like one of the master's.
             self._counts[kind] += 1
             made = f"{self.master_id}-{kind}{self._counts[kind]}"
-            known = (self.agents, self.frameworks, self.gone)
+            known = (self.agents, self.frameworks, self.gone, self.holds)
             if not any(made in ids for ids in known):
                 return made
 

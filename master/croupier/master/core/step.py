@@ -44,6 +44,7 @@ from croupier.master.core.events import (
 )
 from croupier.master.core.framework_commands import OperatorKill, TeardownFramework
 from croupier.master.core.frameworks import Framework, FrameworkState
+from croupier.master.core.hold_commands import CreateHold, ReleaseHold
 from croupier.master.core.on_allocation import offer, on_offer_due
 from croupier.master.core.on_line import Place, line_up, recall_broken, recall_stranded
 from croupier.master.core.on_submit import launch_queued
@@ -56,7 +57,10 @@ from croupier.model.errors import CroupierError, Unavailable, shortened
 from croupier.model.ids import AgentId
 
 AccessCommand = UpdatePolicy | CreateToken | RevokeToken | JoinAgent
-Command = OperatorKill | OperateAgent | TeardownFramework | UpdateRoles | AccessCommand
+HoldCommand = CreateHold | ReleaseHold
+Command = (
+    OperatorKill | OperateAgent | TeardownFramework | UpdateRoles | HoldCommand | AccessCommand
+)
 Event = PeerEvent | Command | Read | TimePassed | AllocationDue
 
 

@@ -15,6 +15,7 @@ from typing import Final, Generic, TypeVar
 
 from croupier.master.allocator.queries import Queries, Rest
 from croupier.master.core.frameworks import Framework
+from croupier.master.core.hold_commands import held_by_role
 from croupier.master.core.state import State
 from croupier.model.ids import FrameworkId, Role
 from croupier.model.roles import RoleSettings
@@ -125,6 +126,17 @@ def _amounts(
     }
 
 
+def _held(series: RoleSeries) -> dict[tuple[str, ...], float]:
+    held = held_by_role(series.state)
+    found: dict[tuple[str, ...], float] = {}
+    for role in series.members:
+        if role in held:
+            for label, amount in zip(("held", "unused"), held[role], strict=True):
+                for name in held[role][0].scalars:
+                    found[role, name, label] = exported_amount(name, amount[name])
+    return found
+
+
 ROLES: Final[tuple[Family[RoleSeries], ...]] = (
     Family(
         "role_dominant_share",
@@ -138,6 +150,12 @@ ROLES: Final[tuple[Family[RoleSeries], ...]] = (
         "Dominant share that a role is entitled to; 0 while it has neither demand nor resources.",
         lambda series: _by_role(series, series.queries.role_entitlement, series.rest.entitlement),
         ("role",),
+    ),
+    Family(
+        "role_held",
+        "Resources held for a role or a framework in it: held in all, and the unused part.",
+        _held,
+        ("role", "resource", "state"),
     ),
     Family(
         "role_weight",

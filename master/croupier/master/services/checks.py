@@ -156,7 +156,7 @@ REQUIREMENTS: Final[Mapping[str, Requirement]] = {
         for name in (
             *("GetMaster", "ListMasters", "ListAgents", "ListFrameworks", "ListRoles"),
             *("ListOffers", "ListTasks", "Explain", "GetOutputLinks", "WatchEvents"),
-            *("GetOverview", "GetHeatmap", "GetHistory"),
+            *("GetOverview", "GetHeatmap", "GetHistory", "ListHolds"),
         )
     },
     f"{_OPERATOR}ReadTaskFile": Requirement(is_bulk=True, object_of=_task),
@@ -168,6 +168,13 @@ REQUIREMENTS: Final[Mapping[str, Requirement]] = {
     f"{_OPERATOR}KillTask": Requirement(is_change=True, object_of=_task),
     f"{_OPERATOR}TeardownFramework": Requirement(
         is_change=True, object_of=lambda r: f"framework:{r.framework_id}"
+    ),
+    f"{_OPERATOR}ReleaseHold": Requirement(is_change=True, object_of=lambda r: f"hold:{r.hold_id}"),
+    f"{_OPERATOR}CreateHold": Requirement(
+        action=Action.OPERATE_AGENTS,
+        is_change=True,
+        object_of=lambda r: f"hold:{r.hold_id}",
+        targets=lambda r: (agent_object(r.agent),),
     ),
     f"{_OPERATOR}UpdateRoles": Requirement(
         action=Action.CHANGE_ROLES,

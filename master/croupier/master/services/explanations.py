@@ -29,6 +29,7 @@ from croupier.master.services.visibility import Visibility
 from croupier.model.errors import NotFound
 from croupier.model.ids import AgentId, FrameworkId, Role, short_id
 from croupier.model.principal import ANONYMOUS, Principal
+from croupier.model.resources import Resources, total_of
 from croupier.v1 import operator_pb2 as pb
 
 # Causes that lie in a role, mostly another one, with the text for callers that may not view it.
@@ -38,6 +39,7 @@ _ABOUT_A_ROLE: Final[Mapping[Cause, str]] = {
     Cause.OUTRANKED: "it went to another {}, which comes first",
     Cause.KEPT: "it is reserved for another {}, which comes first",
     Cause.EARMARKED: "it is earmarked for another {}",
+    Cause.HELD: "it is held for another {}",
 }
 # Causes that lie in an agent, with the text for callers that may not view it.
 _ABOUT_AN_AGENT: Final[Mapping[Cause, str]] = {
@@ -126,7 +128,32 @@ def _reasons(
             found.append(each)
     if not agent_id and any(each.cause not in _OF_ITS_OWN for each in found):
         found += withheld_reasons(state, roles[0])
+    if not agent_id:
+        found += _holds(state, framework)
     return [*found, *_preemption(state, found, framework, now)]
+
+
+def _holds(state: State, framework: Framework) -> Iterable[PassedOver]:
+    """Yield, for each role of the framework, what it holds, and what is unused of that."""
+    for role in framework.roles:
+        mine = [
+            hold
+            for hold in state.holds.values()
+            if hold.is_charged and hold.owner == (framework.framework_id, role)
+        ]
+        if not mine:
+            continue
+        held = total_of(hold.resources for hold in mine)
+        taken = total_of(
+            task.held for task in framework.tasks.values() if task.is_counted and task.role == role
+        )
+        unused = Resources({name: held[name] - taken[name] for name in held.scalars})
+        number = "a hold" if len(mine) == 1 else f"{len(mine)} holds"
+        detail = (
+            f"{number} of {held or 'ranges'} counts in its share,"
+            f" used or not; {unused or 'nothing'} is unused"
+        )
+        yield PassedOver(Cause.HOLDS, len({hold.agent_id for hold in mine}), detail, role)
 
 
 def _preemption(

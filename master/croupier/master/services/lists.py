@@ -18,6 +18,8 @@ from google.protobuf.message import Message
 from croupier.master.core.access_records import TokenId
 from croupier.master.core.agent_status import agent_status
 from croupier.master.core.authorisation import require_administer
+from croupier.master.core.hold_commands import hold_status
+from croupier.master.core.holds import Hold
 from croupier.master.core.roles import known_roles, with_those_below
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskSnapshot
@@ -98,6 +100,26 @@ def all_offers(
             and visible.has_offer(each)
         ),
         lambda state, each, _: views.view_offer(state, each, wall.clock.now()),
+    )
+
+
+def all_holds(
+    request: pb.ListHoldsRequest, wall: WallTime, caller: Principal = ANONYMOUS
+) -> Listed[pb.HoldView]:
+    """List the holds that the caller may view: by their role, or as their framework's owner."""
+    has_text = text_filter(request.text)
+
+    def is_listed(hold: Hold, visible: Visibility) -> bool:
+        ids = (hold.hold_id, hold.framework_id, hold.agent_id, hold.role)
+        return has_text(*ids) and visible.in_role(hold.role, visible.owner_of(hold.framework_id))
+
+    return _listed(
+        "holds",
+        request,
+        caller,
+        lambda state: state.holds,
+        is_listed,
+        lambda state, hold, _: views.view_hold(hold_status(state, hold, wall.clock.now())),
     )
 
 

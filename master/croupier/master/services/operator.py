@@ -15,7 +15,9 @@ from croupier.master.core.agent_commands import (
     Reactivate,
 )
 from croupier.master.core.authorisation import may_on_role
+from croupier.master.core.calls import MakeHold
 from croupier.master.core.framework_commands import OperatorKill, TeardownFramework
+from croupier.master.core.hold_commands import CreateHold, ReleaseHold
 from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.state import State
 from croupier.master.journal.watch import Watch
@@ -36,10 +38,11 @@ from croupier.master.wire.from_operator import changes_from_wire, drain_from_wir
 from croupier.model.access import Action
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, NotLeader
-from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.ids import AgentId, FrameworkId, HoldId, Role, TaskId, check_role
 from croupier.model.principal import Principal
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceServicer
+from croupier.wire.resources import resources_from_wire
 
 ViewT = TypeVar("ViewT")
 
@@ -129,6 +132,38 @@ class OperatorService(OperatorServiceServicer):
         listed = lists.all_tasks(request, self._wall, _principal())
         found, token = await self._pages.page(listed, request)
         return pb.ListTasksResponse(tasks=found, next_page_token=token, now_ms=self._wall.now_ms)
+
+    async def ListHolds(
+        self, request: pb.ListHoldsRequest, context: Context
+    ) -> pb.ListHoldsResponse:
+        """Return a page of the holds."""
+        listed = lists.all_holds(request, self._wall, _principal())
+        found, token = await self._pages.page(listed, request)
+        return pb.ListHoldsResponse(holds=found, next_page_token=token)
+
+    async def CreateHold(
+        self, request: pb.CreateHoldRequest, context: Context
+    ) -> pb.CreateHoldResponse:
+        """Hold free resources of an agent for a role."""
+        wanted = MakeHold(
+            HoldId(request.hold_id), resources_from_wire(request.resources), request.ttl_ms
+        )
+        role, peer, caller = check_role(request.role), context.peer(), _principal()
+        made = await self._leadership.ask(
+            lambda number: CreateHold(number, request.agent, role, wanted, peer, caller)
+        )
+        current_call().object = f"hold:{made.hold_id}"
+        return pb.CreateHoldResponse(hold=views.view_hold(made))
+
+    async def ReleaseHold(
+        self, request: pb.ReleaseHoldRequest, context: Context
+    ) -> pb.ReleaseHoldResponse:
+        """End a hold."""
+        hold_id, peer, caller = HoldId(request.hold_id), context.peer(), _principal()
+        ended = await self._leadership.ask(
+            lambda number: ReleaseHold(number, hold_id, peer, caller)
+        )
+        return pb.ReleaseHoldResponse(hold=views.view_hold(ended))
 
     async def KillTask(self, request: pb.KillTaskRequest, context: Context) -> pb.KillTaskResponse:
         """Kill a task."""

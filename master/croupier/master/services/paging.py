@@ -58,6 +58,7 @@ T = TypeVar("T")
 ListRequest = (
     pb.ListAgentsRequest
     | pb.ListFrameworksRequest
+    | pb.ListHoldsRequest
     | pb.ListOffersRequest
     | pb.ListRolesRequest
     | pb.ListTasksRequest

@@ -12,6 +12,7 @@ from croupier.master.core.agent_status import AgentStatus, DrainProgress
 from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.deadlines import FailoverTimeout
 from croupier.master.core.frameworks import Framework
+from croupier.master.core.hold_commands import HoldStatus
 from croupier.master.core.messages import Offered
 from croupier.master.core.offers import Offer
 from croupier.master.core.role_commands import RolesMoved
@@ -123,6 +124,7 @@ def view_offer(state: State, offer: Offer, now: float) -> pb.OfferView:
         offer.role,
         offer.resources,
         max(offer.expires_at - now, 0.0),
+        offer.hold_id,
     )
     return pb.OfferView(
         offer=offer_to_wire(offered),
@@ -130,6 +132,25 @@ def view_offer(state: State, offer: Offer, now: float) -> pb.OfferView:
         framework_name=state.frameworks[offer.framework_id].name,
         hostname=state.agents[offer.agent_id].hostname,
         age_ms=int(max(now - offer.made_at, 0.0) * 1000),
+    )
+
+
+def view_hold(hold: HoldStatus) -> pb.HoldView:
+    """Return the view of a hold."""
+    return pb.HoldView(
+        hold_id=hold.hold_id,
+        agent_id=hold.agent_id,
+        hostname=hold.hostname,
+        role=hold.role,
+        framework_id=hold.framework_id,
+        framework_name=hold.framework_name,
+        resources=resources_to_wire(hold.resources),
+        unused=resources_to_wire(hold.unused),
+        tasks=hold.tasks,
+        ttl_left_ms=None if hold.ttl_left_s is None else int(hold.ttl_left_s * 1000),
+        made_by=hold.made_by,
+        charged=hold.is_charged,
+        age_ms=int(hold.age_s * 1000),
     )
 
 

@@ -13,15 +13,17 @@ from croupier.api import http_pb2 as http
 from croupier.api.affected import affected, is_live
 from croupier.api.shapes import PARTS_OF_ROLE, PREEMPTION
 from croupier.master.core.authorisation import require
-from croupier.master.web.lists import AGENTS, FRAMEWORKS, TASKS, find_task
+from croupier.master.web.lists import AGENTS, FRAMEWORKS, HOLDS, TASKS, find_task
 from croupier.master.web.table import ApiRoute, Asked, read_duration
 from croupier.model.access import Action, Object, agent_object, role_object
 from croupier.model.errors import Conflict, InvalidRequest, NotFound
 from croupier.model.ids import AgentId, Role
+from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings, parse_amounts, parse_weight
 from croupier.model.task import TaskState, check_grace
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.task_pb2 import KillPolicy
+from croupier.wire.resources import resources_to_wire
 from croupier.wire.roles import settings_to_wire
 
 
@@ -105,6 +107,33 @@ async def _teardown(asked: Asked) -> http.TeardownAction:
     )
 
 
+async def _hold(asked: Asked) -> http.HoldAction:
+    body = asked.body
+    ttl = body.get("ttl")
+    request = pb.CreateHoldRequest(
+        agent=body["agent"],
+        role=body["role"],
+        resources=resources_to_wire(Resources.parse(body["resources"])),
+        ttl_ms=0 if ttl is None else read_duration(ttl),
+        hold_id=body.get("hold_id", ""),
+    )
+    return http.HoldAction(hold=(await asked.ask("CreateHold", request)).hold)
+
+
+async def _release(asked: Asked) -> http.HoldAction:
+    hold_id = asked.path["hold_id"]
+    if not asked.body.get("dry_run", False):
+        request = pb.ReleaseHoldRequest(hold_id=hold_id)
+        return http.HoldAction(hold=(await asked.ask("ReleaseHold", request)).hold)
+    found = await HOLDS.find(asked, hold_id)
+    try:
+        owner = (await FRAMEWORKS.find(asked, found.framework_id)).owner
+    except NotFound:
+        owner = ""
+    _require(asked, Action.OPERATE_AGENTS, agent_object(AgentId(found.agent_id)), owner)
+    return http.HoldAction(dry_run=True, hold=found)
+
+
 def _post(path: str, handler: Any, summary: str, body: Any, answer: Any) -> ApiRoute:
     return ApiRoute(path, handler, summary, answer, method="POST", body=body)
 
@@ -175,6 +204,20 @@ ROUTES: Final = (
         "Kill a task.",
         http.KillRequest,
         http.KillAction,
+    ),
+    _post(
+        "/holds",
+        _hold,
+        "Hold free resources of an agent for a role.",
+        http.HoldRequest,
+        http.HoldAction,
+    ),
+    _post(
+        "/holds/{hold_id}/release",
+        _release,
+        "End a hold; tasks in it run on.",
+        http.ReleaseRequest,
+        http.HoldAction,
     ),
     _post(
         "/roles",

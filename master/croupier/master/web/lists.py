@@ -82,6 +82,7 @@ class ListedKind:
 AGENTS: Final = ListedKind("agents", lambda each: each.agent.agent_id)
 FRAMEWORKS: Final = ListedKind("frameworks", lambda each: each.framework.framework_id)
 OFFERS: Final = ListedKind("offers", lambda each: each.offer.offer_id)
+HOLDS: Final = ListedKind("holds", lambda each: each.hold_id)
 ROLES: Final = ListedKind("roles", lambda each: each.role)
 TASKS: Final = ListedKind("tasks", lambda each: each.task.task_id)
 # Fields of requests that have other names than the parameters for them.
@@ -152,6 +153,11 @@ ROUTES: Final = (
         OFFERS,
         "List outstanding offers.",
         Parameter("text", "only offers with this in an id or the role"),
+    ),
+    _list(
+        HOLDS,
+        "List the resources of agents that are held for frameworks and roles.",
+        Parameter("text", "only holds with this in an id or the role"),
     ),
     _list(
         ROLES,

@@ -93,6 +93,23 @@ export function killButton(task, done) {
 }
 
 /**
+ * The button that releases a hold.
+ * @param {any} hold
+ * @param {() => void} done
+ */
+export function releaseButton(hold, done) {
+  if (!may("operate-agents")) return null;
+  const send = (dry) => post(["holds", hold.hold_id, "release"], { dry_run: dry });
+  return button("Release", () => ask({
+    title: `Release hold ${hold.hold_id}?`, verb: "Release", isGrave: true,
+    dry: () => send(true),
+    effect: (answer) => list([`${answer.hold.unused.text || "nothing"} is offered to all`, `${many(answer.hold.tasks, "task")} in it run on`]),
+    act: () => send(false),
+    done: () => { toast(`Hold ${hold.hold_id} is released.`); done(); },
+  }), { class: "danger quiet" });
+}
+
+/**
  * The button that ends a framework. The name has to be typed.
  * @param {any} framework
  * @param {() => void} done

@@ -11,6 +11,7 @@ import { applyTheme } from "./theme.js";
 import { agent, agents } from "./views/agents.js";
 import { events, preemptions } from "./views/events.js";
 import { framework, frameworks } from "./views/frameworks.js";
+import { holds } from "./views/holds.js";
 import { masters } from "./views/masters.js";
 import { offers } from "./views/offers.js";
 import { overview } from "./views/overview.js";
@@ -25,7 +26,7 @@ const STALE_MS = 10_000;
 /** @type {Record<string, (...parts: string[]) => import("./types.js").View>} */
 const VIEWS = {
   overview, roles, frameworks: (id) => (id ? framework(id) : frameworks()), tasks: (of, id) => (id ? task(of, id) : tasks()),
-  agents: (id) => (id ? agent(id) : agents()), offers, preemptions, events, masters,
+  agents: (id) => (id ? agent(id) : agents()), offers, holds, preemptions, events, masters,
 };
 
 /** @type {import("./types.js").View | null} */

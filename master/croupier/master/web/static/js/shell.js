@@ -13,6 +13,7 @@ export const PAGES = [
   { key: "t", name: "Tasks", path: "#/tasks" },
   { key: "a", name: "Agents", path: "#/agents" },
   { key: "u", name: "Offers", path: "#/offers" },
+  { key: "h", name: "Holds", path: "#/holds" },
   { key: "p", name: "Preemptions", path: "#/preemptions" },
   { key: "e", name: "Events", path: "#/events" },
   { key: "m", name: "Masters", path: "#/masters" },

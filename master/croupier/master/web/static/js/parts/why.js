@@ -16,6 +16,8 @@ const CAUSES = {
   "earmarked": ["What is free is reserved for another framework.", "What that leaves is offered again."],
   "scarce": ["Agents with a scarce resource are kept for those who ask for it.", "Declare a demand for the scarce resource."],
   "outranked": ["Others hold less of what they are due, so they come first.", "A greater weight of its role would change that."],
+  "held for another": ["What is free there is held for another framework or role.", "An operator can release the hold."],
+  "its holds": ["Its holds count in its share, used or not.", "It can use or release them."],
   "suppressed": ["The framework suppressed its offers.", "It has to revive."],
   "disconnected": ["The framework is not connected.", "Start it again, or repair its connection."],
   "demand is met": ["It has all that it asked for.", "It has to declare more demand to get more."],

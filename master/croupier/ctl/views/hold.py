@@ -1,0 +1,46 @@
+"""Holds, as commands show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from croupier.cli.table import Column, Table, amount, number, object_id, text
+from croupier.cli.terminal import View, many, named
+from croupier.model.durations import span_text
+
+
+def owner_text(hold: View) -> str:
+    """Return for whom resources are held."""
+    if hold["framework_id"]:
+        return f"framework {named(hold['framework_name'], hold['framework_id'])}"
+    return f"role {hold['role']}"
+
+
+def _left_text(hold: View) -> str:
+    left_s = hold["ttl_left_s"]
+    return "" if left_s is None else span_text(left_s)
+
+
+HOLDS = Table(
+    (
+        object_id("HOLD", "hold_id"),
+        object_id("AGENT", "agent_id", 3),
+        text("HOST", "hostname", 4),
+        Column("FOR", owner_text),
+        text("ROLE", "role", 5),
+        amount("RESOURCES", "resources"),
+        amount("UNUSED", "unused", 1),
+        number("TASKS", "tasks", 2),
+        Column("ENDS IN", _left_text, rank=2),
+    ),
+    "nothing is held",
+)
+
+
+def hold_lines(hold: View) -> Iterator[str]:
+    """Yield what a hold is, and whose."""
+    agent = named(hold["hostname"], hold["agent_id"])
+    left = f", for another {_left_text(hold)}" if hold["ttl_left_s"] is not None else ""
+    yield f"hold {hold['hold_id']}: {hold['resources']['text']} of agent {agent}"
+    tasks = f"; {many(hold['tasks'], 'task')} in it" if hold["tasks"] else ""
+    yield f"  for {owner_text(hold)}{left}{tasks}"

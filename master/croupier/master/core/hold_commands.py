@@ -1,0 +1,188 @@
+"""Operator commands for holds: make one for a role, release any."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+
+from croupier.master.core.agent_commands import find_agent
+from croupier.master.core.authorisation import finds_in_role, require
+from croupier.master.core.calls import MakeHold
+from croupier.master.core.effects import Effect
+from croupier.master.core.events import OperatorCommand
+from croupier.master.core.holds import Hold
+from croupier.master.core.on_hold import check_hold, end_hold, make_hold, new_hold
+from croupier.master.core.state import State
+from croupier.model.access import Action, agent_object, role_object
+from croupier.model.errors import Conflict, NotFound
+from croupier.model.ids import (
+    MAX_ID_BYTES,
+    NO_FRAMEWORK,
+    AgentId,
+    FrameworkId,
+    HoldId,
+    Role,
+    check_role,
+)
+from croupier.model.principal import ANONYMOUS, Principal
+from croupier.model.resources import Resources, total_of
+
+
+@dataclass(frozen=True, slots=True)
+class HoldStatus:
+    """A hold at one moment.
+
+    Attributes:
+        unused: what no task uses of it.
+        tasks: how many tasks use some of it.
+        ttl_left_s: None if it has no end.
+        is_charged: whether its owner is charged for it.
+    """
+
+    hold_id: HoldId
+    agent_id: AgentId
+    hostname: str
+    role: Role
+    framework_id: FrameworkId
+    framework_name: str
+    resources: Resources
+    unused: Resources
+    tasks: int
+    ttl_left_s: float | None
+    made_by: FrameworkId
+    is_charged: bool
+    age_s: float
+
+
+def hold_status(state: State, hold: Hold, now: float) -> HoldStatus:
+    """Return the status of a hold. O(tasks of its agent)."""
+    agent = state.agents[hold.agent_id]
+    tasks = [
+        task
+        for task in agent.tasks.values()
+        if task.hold_id == hold.hold_id and not task.state.is_terminal
+    ]
+    framework = state.frameworks.get(hold.framework_id)
+    unused = hold.resources
+    for task in tasks:
+        unused = unused - task.held
+    return HoldStatus(
+        hold.hold_id,
+        hold.agent_id,
+        agent.hostname,
+        hold.role,
+        hold.framework_id,
+        "" if framework is None else framework.name,
+        hold.resources,
+        unused,
+        len(tasks),
+        None if hold.expires_at is None else max(hold.expires_at - now, 0.0),
+        hold.made_by,
+        hold.is_charged,
+        max(now - hold.since, 0.0),
+    )
+
+
+def held_by_role(state: State) -> dict[Role, tuple[Resources, Resources]]:
+    """Return the scalars that are held for each role and its frameworks, and what is unused."""
+    found: dict[Role, tuple[Resources, Resources]] = {}
+    for hold in state.holds.values():
+        if not hold.is_charged:
+            continue
+        held, unused = found.get(hold.role, (Resources(), Resources()))
+        tasks = state.agents[hold.agent_id].tasks.values()
+        taken = total_of(
+            task.held for task in tasks if task.hold_id == hold.hold_id and task.is_counted
+        )
+        mine = Resources(hold.resources.scalars)
+        found[hold.role] = held + mine, unused + (mine - taken)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class CreateHold(OperatorCommand[HoldStatus]):
+    """Hold free resources of an agent for a role.
+
+    Attributes:
+        agent: its id, or its hostname if no other agent has that.
+        wanted: the hold; without an id the master makes one.
+        operator: the operator's address, for the log.
+    """
+
+    agent: str
+    role: Role
+    wanted: MakeHold
+    operator: str = ""
+    caller: Principal = ANONYMOUS
+
+    def execute(self, state: State, now: float) -> Generator[Effect, None, HoldStatus]:
+        """Make the hold.
+
+        Raises:
+            NotFound: if there is no such agent, or the caller may not view it.
+            PermissionDenied: if the caller may not operate the agent or change the role.
+            InvalidRequest: if the hold is malformed.
+            Conflict: if that much is not free, or the role's limit leaves less.
+        """
+        permissions = state.permissions(self.caller)
+        agent = find_agent(state, permissions, self.agent)
+        check_role(self.role)
+        require(permissions, Action.OPERATE_AGENTS, agent_object(agent.agent_id))
+        require(permissions, Action.CHANGE_ROLES, role_object(self.role))
+        hold_id = self.wanted.hold_id or HoldId(state.next_id("H"))
+        wanted = replace(self.wanted, hold_id=hold_id, for_role=True)
+        check_hold(state, wanted, NO_FRAMEWORK)
+        if not agent.in_pool:
+            raise Conflict(f"agent {agent.agent_id} is {agent.state_name}")
+        free = state.allocator.queries.free(agent.agent_id)
+        if not wanted.resources <= free:
+            excess = wanted.resources.excess(free)
+            raise Conflict(f"the hold does not fit in what is free of the agent: {excess}")
+        over = state.allocator.holds.excess(self.role, wanted.resources)
+        if over:
+            raise Conflict(f"the hold would go over a limit: {over}")
+        hold = new_hold(wanted, agent.agent_id, self.role, None, 0, now)
+        yield from make_hold(state, hold, now, by=self.operator)
+        return hold_status(state, hold, now)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseHold(OperatorCommand[HoldStatus]):
+    """End a hold of any owner.
+
+    Attributes:
+        operator: the operator's address, for the log.
+    """
+
+    hold_id: HoldId
+    operator: str = ""
+    caller: Principal = ANONYMOUS
+
+    def execute(self, state: State, now: float) -> Generator[Effect, None, HoldStatus]:
+        """End the hold, and return what it was.
+
+        Raises:
+            NotFound: if there is no such hold, or the caller may not view it.
+            PermissionDenied: if the caller neither owns its framework nor may operate its agent.
+        """
+        permissions = state.permissions(self.caller)
+        hold = state.holds.get(self.hold_id)
+        owner = "" if hold is None else owner_of(state, hold)
+        may_operate = hold is not None and bool(
+            permissions.decide(Action.OPERATE_AGENTS, agent_object(hold.agent_id))
+        )
+        if hold is None or not (
+            may_operate or finds_in_role(permissions, Action.VIEW, hold.role, owner)
+        ):
+            raise NotFound(f"no hold {self.hold_id[:MAX_ID_BYTES]!r}; it may have ended")
+        require(permissions, Action.OPERATE_AGENTS, agent_object(hold.agent_id), owner)
+        status = hold_status(state, hold, now)
+        message = "an operator released it"
+        yield from end_hold(state, hold, "released", message, now, self.operator)
+        return status
+
+
+def owner_of(state: State, hold: Hold) -> str:
+    """Return the principal that owns the framework of a hold; empty if there is none."""
+    framework = state.frameworks.get(hold.framework_id)
+    return "" if framework is None else framework.owner
