@@ -290,7 +290,6 @@ SHAPES: Final[Mapping[str, Shape]] = {
             )
         }
     ),
-    "HoldAction": Shape(),
     "HoldRequest": Shape(required="agent role resources"),
     "HoldView": Shape("Hold", nullable="ttl_left_s"),
     "Isolation": Shape(nullable="image"),
@@ -318,6 +317,7 @@ SHAPES: Final[Mapping[str, Shape]] = {
         "offer_id framework_id framework_name agent_id hostname role resources lease_s",
     ),
     "PassedOver": Shape("Reason"),
+    "ReleaseRequest": Shape(required=""),
     "RoleChange": Shape(required="role"),
     "RoleMoved": Shape(keys="role", made={"role": Form(STRING, lambda moved: moved.after.role)}),
     "RoleView": Shape(
@@ -376,6 +376,6 @@ SHAPES: Final[Mapping[str, Shape]] = {
             without="now_ms",
             nullable="next",
         )
-        for noun in ("Agent", "Framework", "Offer", "Role", "Task")
+        for noun in ("Agent", "Framework", "Hold", "Offer", "Role", "Task")
     },
 }
