@@ -146,7 +146,8 @@ class MasterConfig:
     --offer-lease if that is longer."""
 
     heartbeat: Seconds = 15.0
-    """Interval between heartbeats on a session, such as 15s."""
+    """Interval between heartbeats on a session, such as 15s; up to twice as long for agents in a
+    cluster of thousands."""
 
     agent_timeout: Seconds = 75.0
     """Time without messages after which an agent is unreachable, such as 75s."""

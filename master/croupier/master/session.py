@@ -145,12 +145,13 @@ class AgentSession(Session[ToAgent]):
         links: keys of links to output; None: output needs no links.
         proofs: prove launches; None: launches need no proof.
         reconnect_s: bound of the agent's waits between attempts to reconnect; 0: its own.
+        heartbeat_s: the interval of its heartbeats, in REGISTERED; 0 before.
     """
 
     _wire = agent_pb2.Order
     links: LinkKeys | None = None
     proofs: LaunchProofs | None = None
-    reconnect_s = 0.0
+    reconnect_s = heartbeat_s = 0.0
     _agent_id = AgentId("")
 
     def open_exec(self, exec_id: str) -> bool:
@@ -165,7 +166,7 @@ class AgentSession(Session[ToAgent]):
             Unopenable: if a secret of a launch cannot be opened.
         """
         if isinstance(message, Registered):
-            self._agent_id = message.agent_id
+            self._agent_id, self.heartbeat_s = message.agent_id, message.heartbeat_s
         if isinstance(message, LaunchGroup):
             return group_to_wire(map(self._encode, message.tasks))
         if isinstance(message, LaunchTask):

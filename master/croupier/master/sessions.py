@@ -259,12 +259,14 @@ class Sessions:
     async def beat(self, heartbeat_s: float) -> None:
         """Send heartbeats until cancelled, spread over time, on sessions with an empty outbox.
 
-        Agents get one in two intervals: for them a master is silent only after five.
+        Agents get one in two of their intervals: for them a master is silent only after five.
         """
         for turn in count():
             await asyncio.sleep(heartbeat_s / BEAT_SLICES)
             for session in list(self._sessions.values()):
-                period = BEAT_SLICES * (2 if isinstance(session, AgentSession) else 1)
+                period = BEAT_SLICES
+                if isinstance(session, AgentSession):
+                    period = round(2 * period * max(session.heartbeat_s / heartbeat_s, 1.0))
                 if (turn - session.session_id) % period == 0 and not len(session.outbox):
                     session.beat()
 

@@ -173,7 +173,7 @@ def test_rate_limit_of_removals_tolerates_rounding() -> None:
     settings = replace(Settings(), removals=1, removal_window_s=0.1)
     world = World(settings=settings)
     # In floats, 7.7 + 0.1 - 0.1 is less than 7.7.
-    world.now = 7.7 - (settings.agent_timeout_s - settings.suspect_s)
+    world.now = 7.7 - (settings.agent_timeout_s - settings.suspect_s(0))
     for number in range(3):
         world.end_session(world.agent(ALL, f"h{number}"))
     world.pass_time(200.0)

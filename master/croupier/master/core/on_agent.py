@@ -105,9 +105,8 @@ def on_register(state: State, event: Register, now: float) -> Iterator[Step]:
     _connect(state, agent, event, now)
     if agent.record() != before:
         yield Save(agent.record())
-    yield Send(
-        event.session, Registered(agent.agent_id, state.settings.heartbeat_s, state.master_id)
-    )
+    heartbeat_s = state.settings.agent_heartbeat_s(len(state.agents))
+    yield Send(event.session, Registered(agent.agent_id, heartbeat_s, state.master_id))
     yield from restore_holds(state, agent, event, now)
     yield from sync(state, agent, event, now)
     yield Happened(AgentJoined(agent.agent_id, agent.hostname, kind, len(agent.tasks)))
@@ -295,7 +294,8 @@ def _connect(state: State, agent: Agent, event: Register, now: float) -> None:
     state.unreachable.pop(agent.agent_id, None)
     state.peers[event.session] = agent
     state.deadlines.cancel(AgentTimeout(agent.agent_id))
-    state.deadlines.set(SessionSilence(event.session), now + state.settings.suspect_s)
+    suspect_s = state.settings.suspect_s(len(state.agents))
+    state.deadlines.set(SessionSilence(event.session), now + suspect_s)
     agent.total = event.total
     facts = (agent.hostname, agent.attributes, agent.features)
     state.allocator.add_agent(agent.agent_id, agent.total, *facts)

@@ -11,6 +11,8 @@ from croupier.model.resources import Resources
 
 # No machine of today has more.
 LARGEST_AGENT: Final = Resources.parse("cpus:4096;mem:64TB;disk:64PB;gpus:1024")
+# Heartbeats of all agents together that a master wants in a second: each costs it 0.1 ms of CPU.
+HEARTBEATS_PER_S: Final = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +20,8 @@ class Settings:
     """Limits and times of the core; all times are in seconds.
 
     Attributes:
-        heartbeat_s: the interval of heartbeats on each side of a session.
+        heartbeat_s: the interval of heartbeats on each side of a session; that of agents is longer
+            in a large cluster.
         agent_timeout_s: silence after which an agent becomes unreachable, and a framework's
             session is closed.
         suspect_beats: heartbeats of silence after which an agent is not offered.
@@ -92,7 +95,15 @@ class Settings:
     max_agent: Resources = LARGEST_AGENT
     line_window_s: float = 0.1
 
-    @property
-    def suspect_s(self) -> float:
-        """Silence after which an agent is not offered."""
-        return min(self.suspect_beats * self.heartbeat_s, self.agent_timeout_s)
+    def agent_heartbeat_s(self, agents: int) -> float:
+        """Return the interval of the heartbeats of an agent, one of `agents`.
+
+        At most twice `heartbeat_s`: an agent keeps its interval when others leave, and must not be
+        suspected then. At most a third of the timeout, so that two heartbeats may be late.
+        """
+        most_s = min(2 * self.heartbeat_s, self.agent_timeout_s / 3)
+        return max(self.heartbeat_s, min(agents / HEARTBEATS_PER_S, most_s))
+
+    def suspect_s(self, agents: int) -> float:
+        """Return the silence after which an agent, one of `agents`, is not offered."""
+        return min(self.suspect_beats * self.agent_heartbeat_s(agents), self.agent_timeout_s)

@@ -191,7 +191,7 @@ def _on_silence(state: State, session: SessionId, now: float) -> Iterator[Effect
         return
     rules, silent_s = state.settings, now - peer.last_received
     may_suspect = isinstance(peer, Agent) and peer.state is AgentState.CONNECTED
-    allowed_s = rules.suspect_s if may_suspect else rules.agent_timeout_s
+    allowed_s = rules.suspect_s(len(state.agents)) if may_suspect else rules.agent_timeout_s
     due = peer.last_received + allowed_s
     if due <= now and isinstance(peer, Agent) and may_suspect and rules.agent_timeout_s > silent_s:
         yield from on_agent.suspect(state, peer, now)
