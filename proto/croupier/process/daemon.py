@@ -19,7 +19,7 @@ from croupier.model.errors import CroupierError
 from croupier.model.log_throttle import LogThrottle
 from croupier.model.printable import printable
 from croupier.net.task_scope import end
-from croupier.process.garbage import LongCollections, freeze_imports
+from croupier.process.garbage import LONG_COLLECTIONS, freeze_imports
 from croupier.process.logging import get_logger
 
 Main = Callable[[asyncio.Event], Awaitable[None]]
@@ -48,7 +48,7 @@ def run_daemon(name: str, main: Main) -> int:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     log_grpc_errors()
     freeze_imports()
-    gc.callbacks.append(LongCollections())
+    gc.callbacks.append(LONG_COLLECTIONS)
     end_with_parent()
     try:
         asyncio.run(_run(main))

@@ -3,6 +3,9 @@
 Rule: what survives a long collection is frozen, so that no later one looks at it again. Reference
 counts still free it; only a cycle of frozen objects stays, until `thaw`. Otherwise a master with
 10,000 agents stops for a second each time that its objects have grown by a quarter.
+
+While a master recovers, nearly all that it makes lives long, and there is next to no garbage. So
+full collections then examine nothing: what they would examine is frozen before.
 """
 
 from __future__ import annotations
@@ -26,7 +29,11 @@ class LongCollections:
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
         """Measure by `now`, which returns seconds."""
-        self._now, self._began = now, 0.0
+        self._now, self._began, self._grows_until = now, 0.0, 0.0
+
+    def expect_growth(self, for_s: float) -> None:
+        """Have full collections examine nothing for so many seconds."""
+        self._grows_until = max(self._grows_until, self._now() + for_s)
 
     def __call__(self, phase: str, info: Mapping[str, int]) -> None:
         """Note the start or the stop of a collection, as one of `gc.callbacks`."""
@@ -34,8 +41,14 @@ class LongCollections:
             return
         if phase == "start":
             self._began = self._now()
+            if self._began < self._grows_until:
+                gc.freeze()
         elif self._now() - self._began > LONG_S:
             gc.freeze()
+
+
+# Those of this process.
+LONG_COLLECTIONS: Final = LongCollections()
 
 
 def freeze_imports() -> None:

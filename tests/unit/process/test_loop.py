@@ -182,6 +182,22 @@ def test_survivors_of_a_long_full_collection_are_frozen(
     assert bool(frozen) is is_frozen
 
 
+def test_full_collections_examine_nothing_while_objects_are_expected_to_live_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    frozen = []
+    times = iter((5.0, 64.0, 66.0))
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(True))
+    note = LongCollections(lambda: next(times))
+    note.expect_growth(60.0)
+    note("start", {"generation": 1})
+    assert not frozen
+    note("start", {"generation": 2})
+    assert frozen == [True]
+    note("start", {"generation": 2})
+    assert frozen == [True]
+
+
 @pytest.mark.parametrize("kind", [AgentSession, FrameworkSession])
 def test_a_session_is_freed_without_a_collection(
     kind: type[AgentSession | FrameworkSession],

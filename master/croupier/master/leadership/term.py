@@ -35,6 +35,7 @@ from croupier.model.errors import CroupierError, FailedOver, InvalidRequest
 from croupier.model.store_position import StorePosition
 from croupier.net.task_scope import end
 from croupier.net.version import croupier_version
+from croupier.process.garbage import LONG_COLLECTIONS
 from croupier.process.logging import get_logger
 
 if TYPE_CHECKING:  # cyclopts
@@ -42,6 +43,8 @@ if TYPE_CHECKING:  # cyclopts
 
 # Interval between checks of the store.
 CHECK_STORE_S = 5.0
+# Agents come back in this time, and what the master makes for them lives as long as they do.
+GROWTH_S = 60.0
 
 _log = get_logger("croupier.master")
 
@@ -188,6 +191,7 @@ async def begin_term(
     """
     config, clock = setting.config, setting.clock
     started = clock.now()
+    LONG_COLLECTIONS.expect_growth(GROWTH_S)
     registry = await store.load()
     given_up = await _given_up(config, store, registry.master, overtaken_by)
     record = next_record(registry.master, store.commits, Names.new(), given_up)

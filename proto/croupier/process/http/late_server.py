@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from croupier.net.address import Address
 from croupier.net.task_scope import end
+from croupier.process.garbage import LONG_COLLECTIONS
 from croupier.process.http.listening import Listening
 from croupier.process.logging import get_logger
 
@@ -54,6 +55,7 @@ class LateHttpServer:
         await listening.first()
         while True:
             try:
+                LONG_COLLECTIONS.expect_growth(RETRY_S)
                 # The daemon goes on meanwhile.
                 for module in self._modules:
                     await asyncio.to_thread(import_module, module)
