@@ -14,6 +14,7 @@ from typing import Final
 
 from croupier.master.mesos.events import sequence_in
 from croupier.master.mesos.executors import Executors
+from croupier.master.mesos.holds import Holds
 from croupier.master.mesos.tasks import kill_policy_from_json, task_from_json
 from croupier.mesos.fields import Json, data_of, entries, entry, id_of, ids_of, number, text, texts
 from croupier.model.errors import InvalidRequest
@@ -35,6 +36,14 @@ _log = get_logger("croupier.mesos")
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """What the calls of a framework refer to."""
+
+    executors: Executors
+    holds: Holds
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """A task that has no form in Croupier, and why."""
 
@@ -52,6 +61,8 @@ class Translated:
         agents: the agents on which the tasks of an ACCEPT were to run, by the tasks' ids.
         refused: tasks of an ACCEPT that have no form in Croupier.
         executors: tasks of an ACCEPT that are executors.
+        operations: the ids of operations of an ACCEPT, empty for none, by their holds.
+        operations_refused: the ids of operations that have no form in Croupier, and why.
         reconciled: the task of a KILL; its status is the answer if it is unknown.
     """
 
@@ -59,6 +70,8 @@ class Translated:
     agents: dict[str, str] = field(default_factory=dict)
     refused: list[Refused] = field(default_factory=list)
     executors: set[str] = field(default_factory=set)
+    operations: dict[str, str] = field(default_factory=dict)
+    operations_refused: list[tuple[str, str]] = field(default_factory=list)
     reconciled: str = ""
 
     @property
@@ -94,16 +107,16 @@ def capabilities_of(of: Json) -> frozenset[str]:
     return frozenset(text(each, "type") for each in entries(info, "capabilities"))
 
 
-async def translate(of: Json, executors: Executors) -> Translated:
+async def translate(of: Json, known: Known) -> Translated:
     """Return a call other than SUBSCRIBE; its tasks are converted in slices.
 
-    `executors` are those of the framework.
+    `known` is of its framework.
 
     Raises:
         InvalidRequest: if it is malformed.
     """
     kind = text(of, "type")
-    return await _TRANSLATORS[kind](entry(of, kind.lower()), executors)
+    return await _TRANSLATORS[kind](entry(of, kind.lower()), known)
 
 
 def check_form(of: Json) -> None:
@@ -121,22 +134,45 @@ def check_form(of: Json) -> None:
         )
 
 
-async def _accept(of: Json, executors: Executors) -> Translated:
+async def _accept(of: Json, known: Known) -> Translated:
     call = Translated(pb.Call())
     assert call.wire is not None
     accept = call.wire.accept
     accept.offer_ids.extend(ids_of(of, "offer_ids"))
     _read_filters(accept.filters, of)
     for operation in entries(of, "operations"):
-        match kind := text(operation, "type"):
+        match text(operation, "type"):
             case "LAUNCH":
                 listed = entries(entry(operation, "launch"), "task_infos")
-                await _launch(call, listed, executors)
+                await _launch(call, listed, known.executors)
             case "LAUNCH_GROUP":
                 await _launch_group(call, entry(operation, "launch_group"))
             case _:
-                _log.warning("mesos_operation_refused", operation=kind[:80])
+                _operate(call, operation, known.holds)
+    known.holds.ended(accept.offer_ids)
     return call
+
+
+def _operate(call: Translated, of: Json, holds: Holds) -> None:
+    """Add an operation on reservations to a call; others have no form in Croupier."""
+    assert call.wire is not None
+    accept, kind, operation_id = call.wire.accept, text(of, "type"), id_of(of, "id")
+    try:
+        match kind:
+            case "RESERVE":
+                made = holds.reserve(of)
+                hold_id = made.hold.hold_id
+            case "UNRESERVE":
+                made = holds.unreserve(of, accept.offer_ids)
+                hold_id = made.release.hold_ids[0]
+            case _:
+                raise InvalidRequest(f"the operation {kind[:80]} is not supported")
+    except InvalidRequest as error:
+        _log.warning("mesos_operation_refused", operation=kind[:80], error=str(error))
+        call.operations_refused.append((operation_id, str(error)))
+        return
+    accept.operations.append(made)
+    call.operations[hold_id] = operation_id
 
 
 async def _launch(call: Translated, listed: list[Json], executors: Executors) -> None:
@@ -199,21 +235,22 @@ async def _named(call: Translated, listed: list[Json]) -> AsyncIterator[tuple[Js
         yield each, task_id, agent_id
 
 
-async def _decline(of: Json, _: Executors) -> Translated:
+async def _decline(of: Json, known: Known) -> Translated:
     decline = pb.Decline(offer_ids=ids_of(of, "offer_ids"))
     _read_filters(decline.filters, of)
+    known.holds.ended(decline.offer_ids)
     return Translated(pb.Call(decline=decline))
 
 
-async def _suppress(of: Json, _: Executors) -> Translated:
+async def _suppress(of: Json, _: Known) -> Translated:
     return Translated(pb.Call(suppress=pb.Suppress(roles=texts(of, "roles"))))
 
 
-async def _revive(of: Json, _: Executors) -> Translated:
+async def _revive(of: Json, _: Known) -> Translated:
     return Translated(pb.Call(revive=pb.Revive(roles=texts(of, "roles"))))
 
 
-async def _kill(of: Json, _: Executors) -> Translated:
+async def _kill(of: Json, _: Known) -> Translated:
     task_id = id_of(of, "task_id")
     policy = kill_policy_from_json(entry(of, "kill_policy"))
     return Translated(
@@ -221,43 +258,43 @@ async def _kill(of: Json, _: Executors) -> Translated:
     )
 
 
-async def _acknowledge(of: Json, _: Executors) -> Translated:
+async def _acknowledge(of: Json, _: Known) -> Translated:
     update = pb.Acknowledge.Update(
         agent_id=id_of(of, "agent_id"), task_id=id_of(of, "task_id"), sequence=sequence_in(of)
     )
     return Translated(pb.Call(acknowledge=pb.Acknowledge(updates=[update])))
 
 
-async def _reconcile(of: Json, _: Executors) -> Translated:
+async def _reconcile(of: Json, _: Known) -> Translated:
     task_ids = [id_of(each, "task_id") for each in entries(of, "tasks")]
     return Translated(pb.Call(reconcile=pb.Reconcile(task_ids=task_ids)))
 
 
-async def _message(of: Json, executors: Executors) -> Translated:
+async def _message(of: Json, known: Known) -> Translated:
     """Return a message to an executor; one to an executor that does not live is lost."""
-    task_id = executors.task_of(id_of(of, "executor_id"), id_of(of, "agent_id"))
+    task_id = known.executors.task_of(id_of(of, "executor_id"), id_of(of, "agent_id"))
     if task_id is None:
         return Translated()
     message = pb.SendMessage(task_id=task_id, data=data_of(of, "data"))
     return Translated(pb.Call(send_message=message))
 
 
-async def _shutdown(of: Json, executors: Executors) -> Translated:
+async def _shutdown(of: Json, known: Known) -> Translated:
     """Return a kill of an executor."""
-    task_id = executors.task_of(id_of(of, "executor_id"), id_of(of, "agent_id"))
+    task_id = known.executors.task_of(id_of(of, "executor_id"), id_of(of, "agent_id"))
     return Translated(None if task_id is None else pb.Call(kill=pb.Kill(task_id=task_id)))
 
 
-async def _teardown(_: Json, __: Executors) -> Translated:
+async def _teardown(_: Json, __: Known) -> Translated:
     return Translated(pb.Call(teardown=pb.Teardown()))
 
 
-async def _ignore(_: Json, __: Executors) -> Translated:
+async def _ignore(_: Json, __: Known) -> Translated:
     return Translated()
 
 
 # Mesos, too, ignores REQUEST, and operations that it does not know.
-_TRANSLATORS: Final[Mapping[str, Callable[[Json, Executors], Awaitable[Translated]]]] = {
+_TRANSLATORS: Final[Mapping[str, Callable[[Json, Known], Awaitable[Translated]]]] = {
     "ACCEPT": _accept,
     "DECLINE": _decline,
     "SUPPRESS": _suppress,

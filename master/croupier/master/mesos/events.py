@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Final
 
 from croupier.master.core.messages import (
     AgentDescription,
@@ -32,6 +32,7 @@ HEARTBEAT: Final[Json] = {"type": "HEARTBEAT"}
 PARTITION_AWARE: Final = "PARTITION_AWARE"
 KILLING_STATE: Final = "TASK_KILLING_STATE"
 MULTI_ROLE: Final = "MULTI_ROLE"
+REFINEMENT: Final = "RESERVATION_REFINEMENT"
 
 _UUID: Final = struct.Struct(">QQ")
 _NEW_STATES: Final = frozenset(
@@ -152,9 +153,13 @@ class Events:
                 agent.agent_id, agent.hostname, agent.attributes, agent.http_address
             )
             known = self._agents[agent.agent_id] = (agent, fields)
-        more: Mapping[str, Any] = {"role": "*"}
+        more: Json = {"role": "*"}
+        if offer.hold_id and REFINEMENT in self.capabilities:
+            more = {"reservations": [{"type": "DYNAMIC", "role": offer.role}]}
+        elif offer.hold_id:
+            more = {"role": offer.role, "reservation": {}}
         if MULTI_ROLE in self.capabilities:
-            more = {"role": "*", "allocation_info": {"role": offer.role}}
+            more["allocation_info"] = {"role": offer.role}
         found = {
             "id": made_id(offer.offer_id),
             **known[1],
@@ -175,6 +180,15 @@ def executor_end(status: TaskStatus) -> Json:
     executor_id = executor_id_in(status.task_id, status.agent_id)
     named = {"agent_id": made_id(status.agent_id), "executor_id": made_id(executor_id)}
     return {"type": "FAILURE", "failure": {**named, "status": raw}}
+
+
+def operation_update(operation_id: str, state: str, message: str) -> Iterator[Json]:
+    """Yield the event for an operation; none if the framework gave it no id."""
+    if operation_id:
+        status = {"operation_id": made_id(operation_id), "state": f"OPERATION_{state}"}
+        if message:
+            status["message"] = message
+        yield {"type": "UPDATE_OPERATION_STATUS", "update_operation_status": {"status": status}}
 
 
 def error_event(message: str) -> Json:

@@ -11,10 +11,15 @@ from collections.abc import Callable, Iterable, Iterator
 from secrets import token_hex
 from typing import Final
 
-from croupier.master.core.messages import Placed, ToFramework, Updated
-from croupier.master.mesos.calls import Translated
-from croupier.master.mesos.events import HEARTBEAT, Events, error_event, executor_end
-from croupier.master.mesos.executors import Executors
+from croupier.master.core.messages import Offered, Placed, Rescinded, ToFramework, Updated
+from croupier.master.mesos.calls import Known, Translated
+from croupier.master.mesos.events import (
+    HEARTBEAT,
+    Events,
+    error_event,
+    executor_end,
+    operation_update,
+)
 from croupier.master.session import FrameworkSession
 from croupier.mesos.executors import executor_id_in
 from croupier.mesos.fields import Json
@@ -48,12 +53,10 @@ class MesosSession(FrameworkSession):
     has_body_credential = False
     verdicts_seen = 0
 
-    def introduce(
-        self, events: Events, executors: Executors, call: Callable[[Translated], None]
-    ) -> None:
+    def introduce(self, events: Events, known: Known, call: Callable[[Translated], None]) -> None:
         """Begin with what SUBSCRIBE says; `call` makes a call on behalf of the framework."""
         self.stream_id = token_hex(16)
-        self._events, self._executors, self._call = events, executors, call
+        self._events, self._known_to_calls, self._call = events, known, call
         self._calls: dict[int, Translated] = {}
         self._last_seq = 0
 
@@ -63,8 +66,11 @@ class MesosSession(FrameworkSession):
         self._calls[self._last_seq] = call
         return self._last_seq
 
-    def refuse_tasks(self, call: Translated) -> None:
-        """Queue updates for the tasks of a call that have no form in Croupier."""
+    def refuse(self, call: Translated) -> None:
+        """Queue updates for the tasks and operations of a call that have no form in Croupier."""
+        for operation_id, why in call.operations_refused:
+            for event in operation_update(operation_id, "ERROR", why):
+                self.outbox.put(Encoded(encoded(event)))
         for each in call.refused:
             event = self._ended(each.task_id, call, TaskState.ERROR, each.reason, each.why)
             self.outbox.put(Encoded(encoded(event)))
@@ -80,6 +86,10 @@ class MesosSession(FrameworkSession):
         elif isinstance(message, Updated | Placed):
             found = self._updates(message.statuses)
         else:
+            if isinstance(message, Offered):
+                self._known_to_calls.holds.offered(message)
+            elif isinstance(message, Rescinded):
+                self._known_to_calls.holds.ended([message.offer_id])
             found = self._events.of(message)
         return all(self.outbox.put(Encoded(encoded(each))) for each in found)
 
@@ -93,7 +103,7 @@ class MesosSession(FrameworkSession):
         """Yield the events for statuses; those of executors themselves are acknowledged here."""
         for status in statuses:
             if not executor_id_in(status.task_id, status.agent_id):
-                executor_id = self._executors.executor_of(status.task_id)
+                executor_id = self._known_to_calls.executors.executor_of(status.task_id)
                 yield from self._events.update(status, executor_id)
                 continue
             if status.sequence:
@@ -111,16 +121,19 @@ class MesosSession(FrameworkSession):
         if call.reconciled and isinstance(verdict.error, NotFound):
             # Mesos answers a KILL of an unknown task as RECONCILE.
             self._call(Translated(pb.Call(reconcile=pb.Reconcile(task_ids=[call.reconciled]))))
+        for each in verdict.operations:
+            state, why = ("FINISHED", "") if each.error is None else ("ERROR", str(each.error))
+            yield from operation_update(call.operations.get(each.id, ""), state, why)
         executor_error: CroupierError | None = None
         for task in verdict.tasks:
             if task.task_id in call.executors:
-                self._executors.decided(TaskId(task.task_id))
+                self._known_to_calls.executors.decided(TaskId(task.task_id))
                 executor_error = task.error
             elif task.error is not None:
                 # A task follows its executor, and is refused with it.
                 error = executor_error or task.error
-                state, reason = _refusal(error, is_whole=verdict.error is not None)
-                yield self._ended(task.task_id, call, state, reason, str(error))
+                ended, reason = _refusal(error, is_whole=verdict.error is not None)
+                yield self._ended(task.task_id, call, ended, reason, str(error))
 
     def _ended(
         self, task_id: str, call: Translated, state: TaskState, reason: Reason, why: str

@@ -17,9 +17,16 @@ from aiohttp import web
 
 from croupier.master.core.events import Received
 from croupier.master.driver import Driver
-from croupier.master.mesos.calls import Translated, capabilities_of, subscribe_from_json, translate
+from croupier.master.mesos.calls import (
+    Known,
+    Translated,
+    capabilities_of,
+    subscribe_from_json,
+    translate,
+)
 from croupier.master.mesos.events import Events
 from croupier.master.mesos.executors import Executors
+from croupier.master.mesos.holds import Holds
 from croupier.master.mesos.session import BEAT, MesosSession
 from croupier.master.services.stream import WRITE_TIMEOUT_S, run_stream
 from croupier.master.services.stream_guard import StreamGuard
@@ -70,13 +77,14 @@ class SchedulerStream:
         self.session, self._guard, self._inbox = session, guard, driver.inbox
         frameworks = driver.state.frameworks
         info = entry(entry(subscribe, "subscribe"), "framework_info")
-        self._executors = Executors(info, lambda: frameworks.get(session.framework_id))
+        executors = Executors(info, lambda: frameworks.get(session.framework_id))
+        self._known = Known(executors, Holds())
         self._subscribe = subscribe
         self._acknowledged = pb.Acknowledge()
         self._calls: asyncio.Queue[Translated] = asyncio.Queue(MOST_WAITING)
         session.audit = guard.audit
         events = Events(capabilities_of(subscribe), master)
-        session.introduce(events, self._executors, self._ask)
+        session.introduce(events, self._known, self._ask)
 
     async def serve(self, request: web.Request, first_call_s: float) -> web.StreamResponse:
         """Write events until the stream ends, and return the answer to the SUBSCRIBE."""
@@ -121,7 +129,7 @@ class SchedulerStream:
             InvalidRequest: if it is malformed.
             Unavailable: if the core does not take it in time.
         """
-        translated = await translate(of, self._executors)
+        translated = await translate(of, self._known)
         if translated.is_acknowledgement:
             self._acknowledge(translated)
             return
@@ -173,7 +181,7 @@ class SchedulerStream:
             event = replace(event, principal=session.caller.principal)
             await self._guard.put(self._inbox, event, wire)
             return
-        session.refuse_tasks(call)
+        session.refuse(call)
         if call.wire is None:
             return
         call.wire.seq = session.number(call)
