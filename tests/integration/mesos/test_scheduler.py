@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from croupier.master.app import MasterDaemon
 from croupier.model.ids import FrameworkId
 from tests.harness.agents import running_agent
 from tests.harness.eventually import eventually
-from tests.harness.masters import RawAgent
+from tests.harness.masters import ANY_PORT, RawAgent, running_master
 from tests.harness.mesos import RawScheduler, gateway, scalar, task
 
 
@@ -255,3 +256,25 @@ async def test_a_master_says_that_it_is_one(scheduler: RawScheduler) -> None:
         assert answer.status == 200
     async with scheduler.http.get(f"{root}/redirect", allow_redirects=False) as answer:
         assert (answer.status, answer.headers["Location"]) == (307, root.removeprefix("http:"))
+
+
+async def test_an_idle_framework_stays_connected_as_long_as_it_reads() -> None:
+    async with (
+        running_master(mesos_listen=ANY_PORT, heartbeat=0.1, agent_timeout=0.5) as master,
+        RawScheduler(gateway(master)) as scheduler,
+    ):
+        subscribed = await scheduler.subscribe()
+        assert subscribed["heartbeat_interval_seconds"] == 0.1
+        for _ in range(12):
+            await scheduler.next("HEARTBEAT")
+        assert master.driver.state.peers
+
+
+async def test_subscribe_needs_http_1_1(master: MasterDaemon) -> None:
+    at = gateway(master)
+    body = b'{"type":"SUBSCRIBE","subscribe":{"framework_info":{"user":"x","name":"old"}}}'
+    head = f"POST /api/v1/scheduler HTTP/1.0\r\nHost: {at}\r\nContent-Type: application/json\r\n"
+    reader, writer = await asyncio.open_connection(at.host, at.port)
+    writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    assert b" 400 " in await reader.readline()
+    writer.close()

@@ -10,6 +10,7 @@ from typing import Final
 
 from croupier.master.mesos.amounts import resources_to_json
 from croupier.master.mesos.events import VERSION, Events, agent_fields
+from croupier.mesos.executors import executor_id_in
 from croupier.mesos.fields import Json, made_id, unmilli
 from croupier.model.attributes import attribute_text
 from croupier.model.ranges import format_ranges
@@ -128,6 +129,8 @@ def task_object(view: pb.TaskView) -> Json:
         "resources": _resources(view.task.resources),
         "statuses": [status],
     }
+    if executor_id := executor_id_in(view.task.executor_id, view.agent_id):
+        found["executor_id"] = made_id(executor_id)
     if view.task.labels:
         found["labels"] = {
             "labels": [{"key": each.key, "value": each.value} for each in view.task.labels]
@@ -143,7 +146,7 @@ def task_page(view: pb.TaskView) -> Json:
         "id": view.task.task_id,
         "name": view.task.name,
         "framework_id": view.framework_id,
-        "executor_id": "",
+        "executor_id": made.get("executor_id", {}).get("value", ""),
         "slave_id": view.agent_id,
         "state": made["state"],
         "role": view.role,
