@@ -25,6 +25,7 @@ from croupier.agent.core.tasks import (
     InExecutor,
     KillOrder,
     LocalTask,
+    Running,
 )
 from croupier.model.agent_orders import ExecutorMessage
 from croupier.model.executor import MESOS_API
@@ -49,7 +50,9 @@ def on_registered(
     state.deadlines.cancel((Due.REGISTRATION, key))
     yield fx.ToExecutor(connection, fx.Welcome(key[0], state.agent_id, task.info))
     if task.kill is not None:
+        # Its tasks end with it; those that it has not got are not launched any more.
         yield fx.ToExecutor(connection, fx.ShutDown(task.kill.grace_ms))
+        return
     live = {child[1] for child in executor.tasks}
     for task_id in sorted(event.listed - live):
         # Its end is recorded, or the records of it are lost.
@@ -84,7 +87,7 @@ def on_left(state: AgentState, event: ev.ExecutorLeft, now: ev.Now) -> Iterator[
         return
     executor.connection = None
     task = state.tasks[event.key]
-    if task.kill is None and task.state is TaskState.RUNNING:
+    if isinstance(task.phase, Running):
         await_registration(state, task, now)
     yield from ()
 

@@ -128,8 +128,8 @@ def refuse_for_health(state: AgentState, key: Key) -> Iterator[fx.Effect]:
 
 def reject(state: AgentState, order: LaunchTask, cause: Cause, now: ev.Now) -> Iterator[fx.Effect]:
     """Record a task that the agent does not start."""
-    # The command may be large, and is no longer needed.
-    order = replace(order, task=replace(order.task, command=Command()))
+    # The command and the data may be large, and are no longer needed.
+    order = replace(order, task=replace(order.task, command=Command(), data=b""))
     yield from add_task(state, order, Ended(), TaskState.DROPPED, now, cause)
 
 
@@ -318,9 +318,10 @@ def kill_in_executor(
         yield from change_state(state, task, killing, TaskState.KILLING, now, cause)
     spec = state.tasks[task.executor_key].info.executor
     assert spec is not None
-    _kill_within(state, task, order.grace_ms / 1000 + spec.shutdown_s, now)
     connection = state.executors[task.executor_key].connection
     if connection is not None:
+        # One that is away learns of the kill when it returns, if it does so in time.
+        _kill_within(state, task, order.grace_ms / 1000 + spec.shutdown_s, now)
         yield fx.ToExecutor(connection, fx.EndTask(task.info.task_id, order.grace_ms))
 
 

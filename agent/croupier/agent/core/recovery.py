@@ -361,5 +361,7 @@ def on_vanished(state: AgentState, event: Vanished, now: Now) -> Iterator[Effect
         yield from end_task(state, task, TaskState.DROPPED, now, cause)
     else:
         state.set_phase(task, Starting(phase.run))
+        if (executor := state.executors.get(key)) is not None:
+            executor.has_registered = False
         yield Spawn(key, phase.run, again=True)
     yield from register_when_ready(state, now)
