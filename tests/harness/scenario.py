@@ -45,7 +45,7 @@ from tests.harness.scenario_agents import AgentCommands
 from tests.harness.scenario_commands import AccessCommands, OperatorCommands, TaskCommands
 from tests.harness.secured_world import NOW_MS, SecuredWorld
 from tests.harness.tenants import TENANTS
-from tests.harness.world import World, in_group, make_task
+from tests.harness.world import World, in_group, make_task, with_executor
 
 # Scenarios use longer leases than the default maximum.
 LEASES = Settings(max_offer_lease_s=60.0)
@@ -220,6 +220,14 @@ class Story(AccessCommands, AgentCommands, OperatorCommands, TaskCommands):
         for named, resources in options.items():
             name, _, part = named.partition(":")
             tasks.append(in_group(plain[1], make_task(name, resources), part or "member"))
+        self.world.accept(session, *tasks)
+
+    def _do_launch_in(self, plain: list[str], options: dict[str, str]) -> None:
+        """Launch executors, and tasks in them: `launch-in F e1=cpus:1 t1:e1=cpus:1`."""
+        session, tasks = self._sessions[plain[0]], []
+        for named, resources in options.items():
+            name, _, executor_id = named.partition(":")
+            tasks.append(with_executor(make_task(name, resources), executor_id))
         self.world.accept(session, *tasks)
 
     def _do_accept_all(self, plain: list[str], options: dict[str, str]) -> None:

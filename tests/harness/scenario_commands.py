@@ -52,7 +52,7 @@ from croupier.v1 import operator_pb2 as pb
 from tests.harness.explained import explained
 from tests.harness.role_statuses import role_statuses
 from tests.harness.secured_world import NOW_MS, SecuredWorld, caller, rule, token
-from tests.harness.world import World, in_group, make_task
+from tests.harness.world import World, in_group, make_task, with_executor
 
 
 class Commands:
@@ -367,6 +367,8 @@ class TaskCommands(Commands):
         tasks = tuple(make_task(name, resources) for name in task_names(plain[1:]))
         if "group" in options:
             tasks = tuple(in_group(options["group"], task) for task in tasks)
+        if "executor" in options:
+            tasks = tuple(with_executor(task, options["executor"]) for task in tasks)
         most = int(options["per-agent"]) if "per-agent" in options else None
         placement = Placement(_constraints(options.get("where", "")), most)
         role = Role(options["role"]) if "role" in options else None

@@ -41,6 +41,7 @@ from croupier.model.agent_orders import LaunchTask
 from croupier.model.attributes import parse_attributes
 from croupier.model.demand import Demand
 from croupier.model.errors import CroupierError
+from croupier.model.executor import ExecutorSpec
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.isolation import known_features
 from croupier.model.resources import Resources
@@ -321,6 +322,13 @@ class World:
 def make_task(task_id: str, resources: str = "cpus:1;mem:1GB", shell: str = "true") -> TaskInfo:
     """Return a small task."""
     return TaskInfo(TaskId(task_id), Command(shell=shell), Resources.parse(resources))
+
+
+def with_executor(task: TaskInfo, executor_id: str = "") -> TaskInfo:
+    """Return a task as one in that executor, or as an executor itself."""
+    if executor_id:
+        return replace(task, command=Command(), executor_id=TaskId(executor_id))
+    return replace(task, executor=ExecutorSpec())
 
 
 def in_group(group_id: str, task: TaskInfo, part: str = "member") -> TaskInfo:

@@ -31,7 +31,7 @@ from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.master.allocator.starvation import ShareProjection, Starving, is_below, may_preempt
 from croupier.master.allocator.tree import Tree
 from croupier.model.ids import AgentId
-from croupier.model.resources import Resources
+from croupier.model.resources import Resources, sum_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,8 @@ class Holding:
         since: when it was launched or offered.
         is_offer: whether it is an offer, or the unused part of a hold: no task uses it yet.
         is_hold: whether a part of it can be taken.
+        part_of: the key of the holding that includes this one, as an executor includes its tasks;
+            empty if none does.
     """
 
     leaf: Leaf
@@ -52,6 +54,14 @@ class Holding:
     since: float
     is_offer: bool = False
     is_hold: bool = False
+    part_of: str = ""
+
+    def without(self, taken: Iterable[Holding]) -> Holding:
+        """Return what it frees beside those of its parts that are taken already."""
+        parts = sum_of(
+            each.resources for each in taken if each.leaf is self.leaf and each.part_of == self.key
+        )
+        return replace(self, resources=self.resources - parts) if parts else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +174,7 @@ class _ShapeSearch:
         for victim in self._victims(agent_id):
             if self._fits(free):
                 break
+            victim = victim.without(chosen)
             if not self._is_legal(victim) or not self._helps(victim, free):
                 continue
             self._projection.change(victim.leaf, victim.resources.scalars, -1)

@@ -34,6 +34,8 @@ from croupier.model.task_group import GroupPart
 
 CHECK_INTERVAL_S = 1.0
 RECHECK_S = 0.02
+# The tasks in each executor of a framework.
+InExecutors = dict[TaskId, list[Task]]
 
 
 def schedule_check(state: State, now: float) -> None:
@@ -107,22 +109,31 @@ def _holdings(state: State, leaf: Leaf) -> Iterable[Holding]:
             yield Holding(
                 leaf, offer.place, offer.resources, offer.offer_id, offer.made_at, is_offer=True
             )
+    in_executors = _in_executors(framework)
     for task in framework.tasks.values():
+        executor_id = task.info.executor_id
+        if state.preemptor.is_ending((leaf.framework_id, executor_id)):
+            # What it frees is counted with its executor.
+            continue
         if task.role == leaf.role and task.is_active and task.kill is None:
-            place, freed = _freed_with(framework, task)
+            place, freed = _freed_with(framework, task, in_executors)
             if freed:
-                yield Holding(leaf, place, freed, task.task_id, task.since)
+                yield Holding(leaf, place, freed, task.task_id, task.since, part_of=executor_id)
 
 
-def _freed_with(framework: Framework, task: Task) -> tuple[AgentId, Resources]:
+def _freed_with(
+    framework: Framework, task: Task, in_executors: InExecutors
+) -> tuple[AgentId, Resources]:
     """Return what the end of a task frees, and of which agent or hold.
 
     It is nothing for a task that ends only with others of its group. A group is taken back as a
-    whole, by the end of its leader or else of its first member.
+    whole, by the end of its leader or else of its first member; an executor with its tasks.
     """
-    if task.info.group is None:
+    live = _live_with(framework, task, in_executors)
+    if live == [task] and task.info.group is None:
         return place_of(task.agent_id, task.hold_id), task.held or task.info.resources
-    live = _live_with(framework, task)
+    if task.info.group is None:
+        return task.agent_id, sum_of(each.rest for each in live)
     leader = (each for each in live if each.info.part is GroupPart.LEADER)
     member = (each for each in live if each.info.part is GroupPart.MEMBER)
     if next(chain(leader, member), None) is not task:
@@ -130,9 +141,23 @@ def _freed_with(framework: Framework, task: Task) -> tuple[AgentId, Resources]:
     return task.agent_id, sum_of(each.rest for each in live)
 
 
-def _live_with(framework: Framework, task: Task) -> list[Task]:
-    """Return the tasks of the task's group that hold resources, or the task alone."""
-    return [each for each in framework.unit_of(task) if each.is_active]
+def _in_executors(framework: Framework) -> InExecutors:
+    """Return the tasks in each executor of the framework. O(its tasks)."""
+    found: InExecutors = {}
+    for task in framework.tasks.values():
+        if task.info.executor_id:
+            found.setdefault(task.info.executor_id, []).append(task)
+    return found
+
+
+def _live_with(framework: Framework, task: Task, in_executors: InExecutors) -> list[Task]:
+    """Return the tasks that hold resources and end with the task, itself among them.
+
+    They are those of its group, and those in an executor.
+    """
+    unit = framework.unit_of(task)
+    ending = chain(unit, *(in_executors.get(each.task_id, ()) for each in unit))
+    return [each for each in ending if each.is_active]
 
 
 def _begin(state: State, plan: PreemptionPlan, now: float) -> Iterator[Effect]:
@@ -152,7 +177,8 @@ def _begin(state: State, plan: PreemptionPlan, now: float) -> Iterator[Effect]:
         is_visible = may_on_role(permissions, Action.VIEW, starving.role, starved.owner)
         return reason if is_visible else f"another framework {since}"
 
-    asked: dict[Leaf, list[TaskId]] = {}
+    # As a set in order: a task may be a victim, and end with its executor too.
+    asked: dict[Leaf, dict[TaskId, None]] = {}
     place = state.places.get(plan.agent_id)
     agent_id = plan.agent_id if place is None else place.agent_id
     grace_s = state.preemptor.rules.grace_s
@@ -167,8 +193,9 @@ def _begin(state: State, plan: PreemptionPlan, now: float) -> Iterator[Effect]:
             yield from rescind(state, offer, reason_for(victim.leaf), now)
             continue
         framework = state.frameworks[victim.leaf.framework_id]
-        ending = _live_with(framework, framework.tasks[TaskId(victim.key)])
-        asked.setdefault(victim.leaf, []).extend(each.task_id for each in ending)
+        task = framework.tasks[TaskId(victim.key)]
+        ending = _live_with(framework, task, _in_executors(framework))
+        asked.setdefault(victim.leaf, {}).update((each.task_id, None) for each in ending)
         grace = PreemptionGrace(victim.leaf.framework_id, TaskId(victim.key))
         state.deadlines.set(grace, now + grace_s)
     for leaf, task_ids in asked.items():
