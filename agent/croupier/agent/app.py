@@ -17,6 +17,7 @@ from croupier.agent.checkpoint import Checkpoint
 from croupier.agent.core.events import Event, StopRequested
 from croupier.agent.core.on_task import STOP_GRACE_MS
 from croupier.agent.core.state import AgentState
+from croupier.agent.core.tasks import Key
 from croupier.agent.credential import AgentCredential
 from croupier.agent.driver import Driver
 from croupier.agent.exec.calls import ExecCalls
@@ -31,8 +32,8 @@ from croupier.agent.isolation.assembly import assemble
 from croupier.agent.isolation.cgroup.isolator import shims_of
 from croupier.agent.isolation.container import pulls_of
 from croupier.agent.isolation.disk import disk_isolator, with_disk
-from croupier.agent.isolation.isolator import NONE, Layers, Setting
-from croupier.agent.isolation.task_users import prepare_users
+from croupier.agent.isolation.isolator import NONE, Launch, Layers, Setting
+from croupier.agent.isolation.task_users import TaskUsers, prepare_users
 from croupier.agent.janitor import Janitor, remove_trees
 from croupier.agent.link import Link
 from croupier.agent.machine import LocalMachine
@@ -50,6 +51,7 @@ from croupier.agent.task_usage import TaskUsage
 from croupier.agent.work_dir import WorkDir
 from croupier.model.access import AGENT_USER
 from croupier.model.errors import Unavailable
+from croupier.model.executor import MESOS_API
 from croupier.model.health import problems_text
 from croupier.model.isolation import OF_EVERY_AGENT, Feature, feature_names
 from croupier.model.resources import Resources
@@ -85,6 +87,7 @@ class AgentDaemon:
 
     Attributes:
         http_address: address of metrics and output, once started.
+        mesos_address: where executors of Mesos find it, once started; None if they do not.
         state: the state of the core; only the driver changes it.
     """
 
@@ -104,6 +107,7 @@ class AgentDaemon:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._opened = AsyncExitStack()
         self.http_address = config.http
+        self.mesos_address: Address | None = None
         self._default_user = AGENT_USER
         self._isolate_flags = config.isolate
 
@@ -195,15 +199,14 @@ class AgentDaemon:
         trim = OutputTrim(sandboxes, config.output.bound, self.state.is_live)
         trim.adopt(self.state.tasks.values())
         self._own("output", trim.run())
-        executors = ExecutorServer(
-            Streams(
-                self.state,
-                self._inbox,
-                work_dir.path,
-                clock,
-                partial(metrics.count, "agent_executor_drops"),
-            )
+        streams = Streams(
+            self.state,
+            self._inbox,
+            work_dir.path,
+            clock,
+            partial(metrics.count, "agent_executor_drops"),
         )
+        executors = ExecutorServer(streams, await self._listen_for_mesos(streams, users))
         self._opened.push_async_callback(executors.close)
         if self.state.executors:
             executors.start()
@@ -268,6 +271,56 @@ class AgentDaemon:
         takes = dict.fromkeys(("attributes", "exec"), introduce)
         takes["log_level"] = lambda config: set_level(config.log_level)
         return Reloader(self._config, read, takes)
+
+    async def _listen_for_mesos(
+        self, streams: Streams, users: TaskUsers
+    ) -> Callable[[Launch, str], dict[str, str]] | None:
+        """Serve executors of Mesos, if that is asked for; return what makes their variables.
+
+        Raises:
+            Unavailable: if the port is taken.
+        """
+        listen = self._config.mesos_listen
+        if listen is None:
+            return None
+        from croupier.agent.mesos.environment import variables
+
+        state, hostname = self.state, self._config.hostname
+
+        def uid_of(key: Key) -> int:
+            task = state.tasks[key]
+            user = users.of(task.run, task.info.command.user)
+            return os.geteuid() if user is None else user.uid
+
+        def make() -> HttpServer:
+            # This imports aiohttp.
+            from croupier.agent.mesos.executor_api import LIMITS, ExecutorApi
+            from croupier.process.http.server import HttpServer
+
+            api = ExecutorApi(state, streams, hostname, uid_of)
+            return HttpServer(
+                CollectorRegistry(),
+                self._clock,
+                lambda: None,
+                api.routes(),
+                names=(listen.host,),
+                limits=LIMITS,
+                guards={},
+            )
+
+        streams.prepare()
+        server = LateHttpServer(make, "croupier.agent.mesos.executor_api")
+        self._opened.push_async_callback(server.stop)
+        self.mesos_address = own = Address(listen.host, await server.start(listen))
+        state.features |= {Feature.MESOS_EXECUTORS}
+
+        def made(launch: Launch, token: str) -> dict[str, str]:
+            spec = launch.info.executor
+            if spec is None or spec.api != MESOS_API:
+                return {}
+            return variables(launch.info, launch.key[0], state.agent_id, launch.sandbox, own, token)
+
+        return made
 
     def _tls(
         self, registry: CollectorRegistry, credential: AgentCredential

@@ -107,6 +107,10 @@ class AgentConfig:
     """Further names, separated by commas, accepted in the Host header of HTTP requests. The
     machine's hostname and addresses are always accepted."""
 
+    mesos_listen: Annotated[Address | None, read_by(Address.parse)] = None
+    """Address on this machine to serve executors of Mesos on, by its v1 executor API; port 0 picks
+    a free port, which executors do not find again after a restart. Off by default."""
+
     work_dir: Path = field(default_factory=_default_work_dir)
     """Directory of the tasks' sandboxes and the agent's records."""
 
@@ -187,6 +191,11 @@ class AgentConfig:
         ):
             raise InvalidRequest(
                 "--metrics-auth on needs --metrics-token-file, or --tls-ca for client certificates"
+            )
+        if self.mesos_listen is not None and not self.mesos_listen.is_loopback:
+            raise InvalidRequest(
+                "--mesos-listen: executors run on this machine; give an address such as"
+                " 127.0.0.1:5051"
             )
         if not self.master:
             raise InvalidRequest("--master names no master")

@@ -45,6 +45,7 @@ class Feature(Enum):
         USAGE: measure all processes of a task, not only those that it waited for.
         GROUPS: start and end the tasks of a group together.
         EXECUTORS: run executors, and tasks in them.
+        MESOS_EXECUTORS: run executors of Mesos.
     """
 
     USERS = "users"
@@ -62,12 +63,14 @@ class Feature(Enum):
     DISK_QUOTA = "disk-quota"
     GROUPS = "groups"
     EXECUTORS = "executors"
+    MESOS_EXECUTORS = "mesos-executors"
 
 
 Features = frozenset[Feature]
 NO_FEATURES: Final[Features] = frozenset()
-# No isolator is needed for these.
 OF_EVERY_AGENT: Final[Features] = frozenset({Feature.GROUPS, Feature.EXECUTORS})
+# No isolator is needed for these.
+WITHOUT_ISOLATOR: Final = OF_EVERY_AGENT | {Feature.MESOS_EXECUTORS}
 _BY_NAME: Final = {feature.value: feature for feature in Feature}
 
 

@@ -17,7 +17,7 @@ from enum import IntEnum
 from typing import Final
 
 from croupier.model.errors import Conflict, InvalidRequest
-from croupier.model.executor import MAX_TASK_DATA, ExecutorSpec
+from croupier.model.executor import MAX_TASK_DATA, MESOS_API, ExecutorSpec
 from croupier.model.ids import AgentId, FrameworkId, TaskId, check_id
 from croupier.model.isolation import (
     MAX_COMPLETION_MS,
@@ -332,6 +332,8 @@ class TaskInfo:
         needs = NO_FEATURES if is_plain else self.limits.needs() | self.isolation.needs()
         if self.executor is not None or self.executor_id:
             needs |= {Feature.EXECUTORS}
+        if self.executor is not None and self.executor.api == MESOS_API:
+            needs |= {Feature.MESOS_EXECUTORS}
         return needs if self.group is None else needs | {Feature.GROUPS}
 
     def outline(self) -> TaskInfo:

@@ -7,6 +7,7 @@ few; deferred records are lost with the process.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 from signal import SIGKILL, Signals
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -14,7 +15,7 @@ from zlib import crc32
 from croupier.agent.core import events as ev
 from croupier.agent.core.effects import CheckHealth, CloseExecutor, Effect, Spawn, ToExecutor
 from croupier.agent.core.events import Event
-from croupier.agent.core.records import Place, Record, forgets, place_of
+from croupier.agent.core.records import AcknowledgedRecord, Place, Record, forgets, place_of
 from croupier.agent.core.recovery import incomplete, recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import GroupKey, Key
@@ -26,6 +27,7 @@ from croupier.model.isolation import NO_FEATURES, OF_EVERY_AGENT
 from croupier.model.resources import Resources
 from tests.chaos.virtual.agent_session import AgentSession
 from tests.chaos.virtual.clock import TracedClock
+from tests.chaos.virtual.executor import Executor
 from tests.chaos.virtual.machine import Machine, Run
 from tests.chaos.virtual.network import Network
 from tests.chaos.virtual.process import Process
@@ -88,6 +90,9 @@ class AgentProcess(Process):
         self._deciding_epoch: int | None = None
         self._last_sync = 0
         self._check = 0
+        # The streams of executors of this life; their numbers rise over all lives.
+        self.streams: dict[int, Executor] = {}
+        self.connections = 0
 
     @property
     def state(self) -> AgentState:
@@ -166,6 +171,7 @@ class AgentProcess(Process):
             del self.machine.disk[-self._last_sync :]
         self._deferred, self._syncing = [], None
         self.machine.unwatch()
+        self.streams.clear()
         self.session.end = None
 
     def stop(self) -> None:
@@ -253,7 +259,12 @@ class AgentProcess(Process):
     def launch(self, state: AgentState, spawn: Spawn) -> ev.LaunchFailed | None:
         if self.cannot_spawn or self.is_full or self.is_dir_gone:
             return ev.LaunchFailed(spawn.key, "no processes left", cause="no processes left")
-        made = self.machine.spawn(spawn.key, spawn.run, state.tasks[spawn.key].info)
+        info = state.tasks[spawn.key].info
+        made = self.machine.spawn(spawn.key, spawn.run, info)
+        if info.executor is not None:
+            random = Random(f"{self.name} {made.pid}")
+            executor = Executor(made, self.machine, random, info.data == b"silent")
+            executor.begin(self)
         self.put(ev.Started(spawn.key, made.pid))
         return None
 
@@ -278,7 +289,15 @@ class AgentProcess(Process):
                 self.machine.signal(live, number == SIGKILL)
 
     def to_executor(self, effect: ToExecutor | CloseExecutor) -> None:
-        """See `reactor.Machine`."""
+        executor = self.streams.get(effect.connection)
+        if executor is None:
+            return
+        if isinstance(effect, ToExecutor):
+            executor.on_message(self, effect)
+        else:
+            del self.streams[effect.connection]
+            if executor.stream == (self.life, effect.connection):
+                executor.stream = None
 
     def forget_run(self, run: str) -> None:
         self.machine.dismiss(run)
@@ -315,4 +334,10 @@ def compacted(records: list[Record]) -> list[Record]:
         else:
             kept.pop(place, None)
             kept[place] = record
+        if isinstance(record, AcknowledgedRecord):
+            parts = [part for subject, part in kept if subject == place[0]]
+            numbers = [int(part) for part in parts if part.isdigit()]
+            for number in numbers:
+                if number <= record.sequence and number != max(numbers):
+                    del kept[place[0], str(number)]
     return list(kept.values())

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from croupier.agent.core import on_session
+from croupier.agent.core import on_executor, on_session
 from croupier.agent.core import on_task as agent_on_task
-from croupier.agent.core.effects import Forget, ReturnTasks, Spawn
-from croupier.agent.core.events import Exited, Now, Vanished
+from croupier.agent.core.effects import Checkpoint, Forget, ReturnTasks, Spawn
+from croupier.agent.core.events import ExecutorUpdated, Exited, Now, Vanished
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Due, PendingUpdates
 from croupier.master.allocator.eligibility import Eligibility, Fit, Rejection
@@ -35,6 +35,16 @@ def nothing(*_: object) -> Iterator[Effect]:
 
 
 # The agent.
+
+
+def sends_again(*arguments: Any, has_it: bool) -> Iterator[Any]:
+    yield from _SEND(*arguments, has_it=False)
+
+
+def acknowledges_unrecorded(state: AgentState, event: ExecutorUpdated, now: Now) -> Iterator[Any]:
+    for effect in _ON_UPDATED(state, event, now):
+        if not isinstance(effect, Checkpoint):
+            yield effect
 
 
 def forgets_unacknowledged(state: AgentState, event: Exited, now: Now) -> Iterator[Any]:
@@ -110,6 +120,7 @@ def drops_no_group(*_: object) -> None:
 
 _ON_DISCONNECTED = on_session.on_disconnected
 _ON_EXITED, _ON_LAUNCH = agent_on_task.on_exited, agent_on_task.on_launch
+_SEND, _ON_UPDATED = on_executor._send, on_executor.on_updated
 _ADOPT = AgentProcess.adopt
 
 # The master.

@@ -20,6 +20,7 @@ from croupier.master.core.messages import Offered, Placed, Rescinded, Subscribed
 from croupier.master.core.settings import Settings
 from croupier.model.demand import Placement
 from croupier.model.errors import CroupierError, FailedOver, NotFound, NotLeader, Removed
+from croupier.model.executor import ExecutorSpec
 from croupier.model.ids import AgentId, FrameworkId, OfferId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Command, TaskInfo, TaskStatus
@@ -43,6 +44,8 @@ FOR_EVER_S = 1e9
 MOST_MS = (0, 0, 0, 0, 0, 2_000, 9_000)
 # Bursts of short tasks that a framework submits.
 MOST_BURSTS = 4
+# Of executors, and of tasks in them.
+SMALL = "cpus:0.2;mem:20"
 SUBMITTED_SIZES = ("cpus:1;mem:100", "cpus:2;mem:100", "cpus:1;mem:300;ports:1")
 SIZES = ("cpus:1;mem:100", "cpus:2;mem:100", "cpus:1;mem:300;ports:[1-2]")
 
@@ -92,6 +95,8 @@ class FrameworkProcess(Process):
         self._bursts = MOST_BURSTS if self._bursting.random() < 0.7 else 0
         self._grouping = Random(crc32(f"{seed}/{name}/group".encode()))
         self._groups = self._grouping.random() < 0.3
+        self._executing = Random(crc32(f"{seed}/{name}/executor".encode()))
+        self._has_executors = self._executing.random() < 0.6
         self._forget()
 
     def _forget(self) -> None:
@@ -103,6 +108,7 @@ class FrameworkProcess(Process):
         self.mine: list[TaskId] = []
         self.offers: dict[OfferId, tuple[Offered, float]] = {}
         self.is_subscribed = False
+        self.executors: dict[AgentId, TaskId] = {}
         self._acks: dict[TaskId, tuple[AgentId, int]] = {}
         self._end: End | None = None
         self._heard_at = 0.0
@@ -291,6 +297,11 @@ class FrameworkProcess(Process):
                     self.ended.add(status.task_id)
                     self.endless.discard(status.task_id)
                     self.submitted.discard(status.task_id)
+                    self.executors = {
+                        agent: each
+                        for agent, each in self.executors.items()
+                        if each != status.task_id
+                    }
             if decision is UpdateDecision.WITHDRAW:
                 self._call(calls.Withdraw((status.task_id,)))
             elif decision is not UpdateDecision.HOLD and status.needs_acknowledgement:
@@ -338,9 +349,15 @@ class FrameworkProcess(Process):
         if self.random.random() < 0.1:
             self._call(calls.Decline((offer_id,), self.random.choice((None, 0.0, 2.0))))
             return
-        tasks = self._tasks(offered.resources, self.random.randint(1, min(left, 4)))
+        room, first = offered.resources, list[TaskInfo]()
+        if self._has_executors and self._executing.random() < 0.5:
+            first = self._in_executor(offered)
+            for task in first:
+                room = room - task.resources
+        tasks = (*first, *self._tasks(room, self.random.randint(1, min(left, 4))))
         if tasks:
-            if self._groups and self._grouping.random() < 0.3:
+            # A task in an executor is in no group.
+            if self._groups and self._grouping.random() < 0.3 and not first:
                 tasks = self._grouped(tasks)
             self._call(calls.Accept((offer_id,), tasks, self.random.choice((None, 0.0, 1.0))))
         else:
@@ -355,6 +372,44 @@ class FrameworkProcess(Process):
             room = room - size
             tasks.append(self._task(size))
         return tuple(tasks)
+
+    def _in_executor(self, offered: Offered) -> list[TaskInfo]:
+        """Return tasks in an executor on the offer's agent, and the executor if there is none."""
+        random, room = self._executing, offered.resources
+        size = Resources.parse(SMALL)
+        agent_id = offered.agent.agent_id
+        tasks: list[TaskInfo] = []
+        executor = self.executors.get(agent_id, TaskId(""))
+        for _ in range(random.randint(1, 5)):
+            if not size <= room or self.named >= self.habits.tasks:
+                break
+            room = room - size
+            self.named += 1
+            task_id = TaskId(f"f{self.name.partition('-')[2]}.{self.life}.x{self.named}")
+            self.mine.append(task_id)
+            grace_ms = random.choice((0, 200, 3000))
+            heeds = 0 if random.random() < 0.1 else 1
+            if not executor or random.random() < 0.05:
+                executor = self.executors[agent_id] = task_id
+                lasts = random.choice((3.0, 20.0, FOR_EVER_S, FOR_EVER_S))
+                command = Command(shell=f"{lasts} {random.choice((0, 1))} {heeds}")
+                data = b"silent" if random.random() < 0.1 else b""
+                spec = ExecutorSpec(3_000, 500)
+                task = TaskInfo(task_id, command, size, grace_ms=grace_ms, executor=spec, data=data)
+            else:
+                lasts = random.choice((0.0, 0.05, 0.5, 3.0, FOR_EVER_S))
+                data = f"{lasts} {random.choice((0, 0, 1))} {heeds}".encode()
+                most_ms = random.choice(MOST_MS)
+                task = TaskInfo(
+                    task_id, Command(), size, grace_ms=grace_ms, max_completion_ms=most_ms,
+                    executor_id=executor, data=data,
+                )  # fmt: skip
+            if lasts == FOR_EVER_S:
+                self.endless.add(task_id)
+            if random.random() < 0.1:
+                self.later(random.uniform(0.0, 10.0), partial(self.kill, task_id))
+            tasks.append(task)
+        return tasks
 
     def _submit(self) -> None:
         """Submit some tasks, and withdraw others at times; then wait."""

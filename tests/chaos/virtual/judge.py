@@ -371,7 +371,9 @@ class Judge:
         self.seen["processes"] += 1
         # An older copy of the store may hold a task as queued that has run since. A master that no
         # agent has told yet that its copy is old cannot know that.
-        may_repeat = history.submitted and self.is_store_old
+        # Tasks in executors have no sandbox by which their agent could tell.
+        may_repeat = (history.submitted or run.executor is not None) and self.is_store_old
+        self.seen["in executors"] += run.executor is not None
         must(history.run is None or may_repeat, f"{task_id} is started twice")
         must(not history.refused, f"{task_id} was refused and is started")
         is_recalled = machine.name in history.recalled
@@ -385,8 +387,13 @@ class Judge:
             self.seen["started in groups"] += 1
             if machine.name not in self.damaged:
                 self._check_whole(machine, task_id)
-        held = total_of(each.resources for each in machine.live)
+        live = (*machine.live, *(each for each in machine.in_executors if each.lives))
+        held = total_of(each.resources for each in live)
         must(held <= machine.total, f"{machine.name} has {machine.total}, {held} are used")
+
+    def on_launched_again(self, task_id: TaskId) -> None:
+        """Check that only an older copy of the store launches a task in its executor again."""
+        must(self.is_store_old, f"{task_id} is launched in its executor twice")
 
     def on_process_end(self, machine: Machine, run: Run) -> None:
         if self.moments:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from croupier.agent.core.records import Record, TaskRecord
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.model.resources import Resources
-from croupier.model.task import TaskInfo
+from croupier.model.task import TaskInfo, TaskState
 from tests.chaos.virtual.clock import TracedClock
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ class Run:
         is_watched: whether the present agent has started or adopted it.
         most_s: the longest time that it may take; 0 without a limit.
         started, ended: when, in virtual seconds.
+        executor: the process of the executor that runs it; None if it has one of its own.
+        outcome: how it ended, as its executor knows.
     """
 
     key: Key
@@ -54,6 +56,8 @@ class Run:
     most_s: float = 0.0
     started: float = 0.0
     ended: float = 0.0
+    executor: Run | None = None
+    outcome: TaskState | None = None
 
 
 class Machine:
@@ -66,6 +70,7 @@ class Machine:
         disk: the agent's durable records, in order.
         is_cut: whether a mark beside the disk says that its last records are missing.
         sandboxes: the tasks that were started at least once.
+        in_executors: the tasks that were started in executors.
     """
 
     def __init__(self, name: str, clock: TracedClock, total: Resources, judge: Judge) -> None:
@@ -76,6 +81,7 @@ class Machine:
         self.disk: list[Record] = []
         self.is_cut = False
         self.sandboxes: set[Key] = set()
+        self.in_executors: list[Run] = []
         self._pids = 1000
 
     @property
@@ -97,20 +103,25 @@ class Machine:
         self.runs[run] = made
         self.sandboxes.add(key)
         self.judge.on_process(self, made)
-        self.clock.after(float(lasts), lambda: self._ends(made, int(code), None))
+        self.clock.after(float(lasts), lambda: self.ends(made, int(code), None))
         return made
+
+    def begin_in_executor(self, run: Run) -> None:
+        """Note that an executor begins a task."""
+        self.in_executors.append(run)
+        self.judge.on_process(self, run)
 
     def signal(self, run: Run, by_force: bool) -> None:
         if by_force:
-            self.clock.after(DIES_S, lambda: self._ends(run, None, 9))
+            self.clock.after(DIES_S, lambda: self.ends(run, None, 9))
         elif run.heeds:
-            self.clock.after(DIES_S, lambda: self._ends(run, None, 15))
+            self.clock.after(DIES_S, lambda: self.ends(run, None, 15))
 
     def kill_shim(self, run: Run) -> None:
         """Kill a task's shim, and its process with it."""
         if run.lives:
             run.vanished = True
-            self._ends(run, None, None)
+            self.ends(run, None, None)
 
     def dismiss(self, run: str) -> None:
         """Forget a run that has ended."""
@@ -125,7 +136,7 @@ class Machine:
     def end_orphans(self, known: set[str]) -> None:
         """End the processes of runs without a record."""
         for run in [run for run in self.runs.values() if run.run not in known]:
-            self._ends(run, None, 9)
+            self.ends(run, None, 9)
             del self.runs[run.run]
 
     def unwatch(self) -> None:
@@ -140,14 +151,18 @@ class Machine:
         self.boot += 1
         for run in self.live:
             run.vanished = run.rebooted = True
-            self._ends(run, None, None)
+            self.ends(run, None, None)
 
-    def _ends(self, run: Run, code: int | None, signal: int | None) -> None:
+    def ends(self, run: Run, code: int | None, signal: int | None) -> None:
+        """End a process, or a task in an executor; the tasks in an executor end with it."""
         if not run.lives:
             return
+        for each in self.in_executors:
+            if each.executor is run:
+                self.ends(each, None, None)
         run.lives, run.exit_code, run.signal = False, code, signal
         run.ended = self.clock.now()
         self.clock.trace(f"{self.name} {run.key} ended: code {code}, signal {signal}")
         self.judge.on_process_end(self, run)
-        if self.watcher is not None and run.is_watched:
+        if self.watcher is not None and run.is_watched and run.executor is None:
             self.watcher(run)

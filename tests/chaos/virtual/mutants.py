@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from croupier.agent.core import on_group, on_session, recovery
+from croupier.agent.core import on_executor, on_group, on_session, recovery, status_updates
 from croupier.agent.core import on_line as agent_on_line
 from croupier.agent.core import on_task as agent_on_task
 from croupier.agent.core.state import AgentState
@@ -305,6 +305,19 @@ MUTANTS = {
             (on_accept, "launch_charges", broken.charges_first),
             (on_submit, "launch_charges", broken.charges_first),
         ),
+    ),
+    "agent: launches in executors again": Mutant(
+        "an executor that returns is sent the tasks that it has",
+        _one(on_executor, "_send", broken.sends_again),
+    ),
+    "agent: tasks outlive their executor": Mutant(
+        "the tasks in an executor do not end with it",
+        _one(status_updates, "_end_child", broken.nothing),
+    ),
+    "agent: updates of executors not durable": Mutant(
+        "an executor is told that an update is durable, and it is not",
+        _one(on_executor, "on_updated", broken.acknowledges_unrecorded),
+        ("agent_crash",),
     ),
     "sdk: end shown twice": Mutant(
         "a handled update is passed to the handler again",

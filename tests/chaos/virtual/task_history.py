@@ -130,6 +130,9 @@ class TaskHistory:
             never |= {TaskState.ERROR, TaskState.LOST}
             must(state in never, f"{claim}, but never ran")
             return
+        if run.executor is not None:
+            self._check_in_executor(run, status, claim)
+            return
         truth = f"{claim}, but it ended with {run.exit_code}, signal {run.signal}"
         must(state is not TaskState.DROPPED, truth)
         if run.rebooted:
@@ -154,3 +157,13 @@ class TaskHistory:
                 must(bool(wanted), f"{claim}, but without a request")
             case _:
                 must(False, truth)
+
+    def _check_in_executor(self, run: Run, status: TaskStatus, claim: str) -> None:
+        """Check the end of a task in an executor: as that knows it, or with the executor's end."""
+        assert run.executor is not None
+        truth = f"{claim}, but it ended as {run.outcome}"
+        by_agent = {TaskState.FAILED, TaskState.KILLED, TaskState.GONE}
+        timed_out = status.state is TaskState.FAILED and status.reason is Reason.TIMED_OUT
+        is_same = status.state is run.outcome or (timed_out and run.outcome is TaskState.KILLED)
+        with_executor = not run.executor.lives and status.state in by_agent
+        must(is_same or with_executor, truth)

@@ -118,10 +118,9 @@ def _apply(
 ) -> Iterator[fx.Effect]:
     kill, new, reason = task.kill, event.state, Reason.NONE
     if new.is_terminal:
-        if kill is not None and kill.reason.is_limit:
-            new, reason = TaskState.FAILED, kill.reason
-        elif kill is not None and new is TaskState.KILLED:
-            reason = kill.reason
+        # One that has ended by itself before the kill reached it says so.
+        if kill is not None and new is TaskState.KILLED:
+            new, reason = TaskState.FAILED if kill.reason.is_limit else new, kill.reason
     elif not task.updates.has_room(len(event.data)):
         yield fx.Dropped("update")
         return

@@ -44,6 +44,7 @@ from croupier.agent.core.tasks import (
 )
 from croupier.model.agent_orders import KillTask, LaunchTask
 from croupier.model.errors import InvalidRequest
+from croupier.model.executor import MESOS_API
 from croupier.model.health import problems_text
 from croupier.model.ids import DEFAULT_ROLE, FrameworkId, check_id
 from croupier.model.isolation import cannot_enforce
@@ -54,6 +55,8 @@ from croupier.model.task import Command, Reason, Source, TaskInfo, TaskState
 MOST_FRAMEWORKS = 10_000
 # The longest grace of any task when the daemon stops.
 STOP_GRACE_MS = 5_000
+# Executors of Mesos wait for up to 15 s before they look for their agent again.
+MESOS_RETURN_S = 30.0
 NOT_STARTED = "killed before it was started"
 RAN_BEFORE = (
     "a task of this id has run on this agent before, and its sandbox is still there; the master"
@@ -286,7 +289,10 @@ def await_registration(state: AgentState, task: LocalTask, now: ev.Now, age_s: f
     if executor.has_registered:
         # One that an earlier life started, and that has told of no task, may never have registered.
         is_certain = not age_s or any(state.tasks[each].status.update_id for each in executor.tasks)
-        left_s = state.reregistration_s if is_certain else max(left_s, state.reregistration_s)
+        return_s = state.reregistration_s
+        if task.info.executor.api == MESOS_API:
+            return_s = max(return_s, MESOS_RETURN_S)
+        left_s = return_s if is_certain else max(left_s, return_s)
     state.deadlines.set((Due.REGISTRATION, task.key), now.at + left_s)
 
 

@@ -224,7 +224,10 @@ class AgentState:
             assert ((Due.RESEND, key) in self.deadlines) == resends
             assert task.is_live or (Due.KILL, key) not in self.deadlines
             may_time_out = self.runs_unkilled(task) and task.info.max_completion_ms > 0
-            assert ((Due.COMPLETION, key) in self.deadlines) == may_time_out
+            has_deadline = (Due.COMPLETION, key) in self.deadlines
+            # One that an earlier life launched in an executor gets its deadline by `AgentStarted`.
+            is_new = isinstance(task.phase, InExecutor) and may_time_out
+            assert has_deadline == may_time_out or is_new
             self._check_executor(task)
         assert all(self.is_live(key) for key in self.executors)
         assert held == self.total, "each unit of a resource is held exactly once"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, assert_never
@@ -57,8 +57,11 @@ class ExecutorServer:
         streams: of all executors.
     """
 
-    def __init__(self, streams: Streams) -> None:
-        self.streams = streams
+    def __init__(
+        self, streams: Streams, further: Callable[[Launch, str], Mapping[str, str]] | None = None
+    ) -> None:
+        """`further` returns more variables of an executor, which has a token."""
+        self.streams, self._further = streams, further or (lambda *_: {})
         self._server: grpc.aio.Server | None = None
         self._starting: asyncio.Task[None] | None = None
         self._directory = -1
@@ -105,6 +108,7 @@ class ExecutorServer:
         own = {
             SOCKET_VARIABLE: str(self.path),
             TOKEN_VARIABLE: self.streams.token_of(launch.run),
+            **self._further(launch, self.streams.token_of(launch.run)),
         }
         return replace(
             launch,

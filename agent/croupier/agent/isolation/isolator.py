@@ -21,7 +21,7 @@ from croupier.agent.unix_user import UnixUser
 from croupier.model.errors import InvalidRequest
 from croupier.model.isolation import (
     NO_FEATURES,
-    OF_EVERY_AGENT,
+    WITHOUT_ISOLATOR,
     Feature,
     Features,
     Limits,
@@ -216,7 +216,7 @@ class Layers:
         Raises InvalidRequest if the task asks for what this agent cannot enforce, or what this
         machine does not allow.
         """
-        if lacks := launch.info.needs() - self.features - OF_EVERY_AGENT:
+        if lacks := launch.info.needs() - self.features - WITHOUT_ISOLATOR:
             # The core refuses such orders. This one is of an earlier life, with other flags.
             raise InvalidRequest(cannot_enforce(lacks))
         has_own_uid = launch.user is not None and launch.user.is_own

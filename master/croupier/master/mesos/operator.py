@@ -13,13 +13,13 @@ from typing import Any, Final
 from aiohttp import web
 
 from croupier.master.mesos import views
-from croupier.master.mesos.bodies import JSON, read_body
 from croupier.master.mesos.events import VERSION
 from croupier.master.web.calls import CALLS, Calls
 from croupier.mesos.fields import Json, entry, id_of, integer, parse_object, text
 from croupier.mesos.recordio import encoded
 from croupier.model.errors import InvalidRequest
 from croupier.model.task import TERMINAL
+from croupier.process.http.bodies import JSON, read_body
 from croupier.process.http.routes import Handler
 from croupier.process.time_slice import TimeSlice
 from croupier.v1 import operator_pb2 as pb

@@ -16,7 +16,6 @@ from aiohttp import HttpVersion11, web
 
 from croupier.master.access.caller import Call
 from croupier.master.leadership.leadership import Leadership
-from croupier.master.mesos.bodies import JSON, read_body
 from croupier.master.mesos.calls import check_form
 from croupier.master.mesos.credentials import mesos_credential, secret_in
 from croupier.master.mesos.session import MesosSession
@@ -28,6 +27,7 @@ from croupier.model.errors import CroupierError, InvalidRequest, PermissionDenie
 from croupier.model.ids import FrameworkId
 from croupier.net.address import Address
 from croupier.net.transport import MAX_MESSAGE_BYTES
+from croupier.process.http.bodies import JSON, read_body
 
 PATH: Final = "/api/v1/scheduler"
 STREAM_ID: Final = "Mesos-Stream-Id"

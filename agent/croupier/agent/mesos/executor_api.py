@@ -1,0 +1,241 @@
+"""`POST /api/v1/executor`: the executor API of Mesos, in JSON.
+
+A SUBSCRIBE opens a stream of records, and every other call is a request of its own. A call is by
+the executor that it names: its caller presents the token of the executor, or is of its user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from aiohttp import web
+
+from croupier.agent.core import effects as fx
+from croupier.agent.core.events import ExecutorUpdated
+from croupier.agent.core.state import AgentState
+from croupier.agent.core.tasks import Key
+from croupier.agent.executors.streams import Message, Stream, Streams
+from croupier.agent.mesos.environment import (
+    executor_id_of,
+    executor_info,
+    framework_info,
+    task_info,
+)
+from croupier.agent.mesos.peers import uid_of_peer
+from croupier.mesos.fields import (
+    Json,
+    data_of,
+    entries,
+    entry,
+    id_of,
+    made_data,
+    made_id,
+    parse_object,
+    text,
+)
+from croupier.mesos.recordio import encoded, record
+from croupier.model.errors import (
+    CroupierError,
+    InvalidRequest,
+    NotFound,
+    PermissionDenied,
+    Unauthenticated,
+    Unavailable,
+    shortened,
+)
+from croupier.model.executor import MAX_UPDATE_DATA, MESOS_API
+from croupier.model.ids import FrameworkId, TaskId
+from croupier.model.task import MAX_LABEL, MAX_LABELS, MAX_MESSAGE, TaskState
+from croupier.process.http.bodies import read_body
+from croupier.process.http.connections import HttpLimits
+from croupier.process.http.routes import Requirement, Route
+
+PATH: Final = "/api/v1/executor"
+# An update has 64 KiB of data, in base64, and labels.
+MOST_BODY: Final = 256 * 1024
+LIMITS: Final = HttpLimits(most_received=MOST_BODY + 64 * 1024, idle_s=24 * 3600.0)
+HEARTBEAT_S: Final = 15.0
+_UUID_BYTES: Final = 16
+_STATES: Final = {
+    **{f"TASK_{state.name}": state for state in (
+        TaskState.STARTING, TaskState.RUNNING, TaskState.KILLING, TaskState.FINISHED,
+        TaskState.FAILED, TaskState.KILLED,
+    )},
+    **dict.fromkeys(
+        ("TASK_ERROR", "TASK_LOST", "TASK_DROPPED", "TASK_GONE", "TASK_UNREACHABLE"),
+        TaskState.FAILED,
+    ),
+}  # fmt: skip
+_STATUS: Final = (
+    (Unauthenticated, 401),
+    (PermissionDenied, 403),
+    (NotFound, 403),
+    (Unavailable, 503),
+)
+
+
+class ExecutorApi:
+    """The executor API of one agent."""
+
+    def __init__(
+        self, state: AgentState, streams: Streams, hostname: str, uid_of: Callable[[Key], int]
+    ) -> None:
+        """`uid_of` returns the user of a live executor."""
+        self._state, self._streams, self._hostname, self._uid_of = state, streams, hostname, uid_of
+        self._open: dict[Key, Stream] = {}
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return the routes."""
+        return tuple(
+            Route(path, self._post, Requirement.PUBLIC, "POST")
+            for path in (PATH, f"/slave(1){PATH}")
+        )
+
+    async def _post(self, request: web.Request) -> web.StreamResponse:
+        try:
+            of = parse_object(await read_body(request, MOST_BODY))
+            key = self._executor(request, of)
+            if text(of, "type") == "SUBSCRIBE":
+                return await self._subscribe(request, key, entry(of, "subscribe"))
+            await self._call(key, of)
+        except CroupierError as error:
+            status = next((each for kind, each in _STATUS if isinstance(error, kind)), 400)
+            return web.Response(status=status, text=str(shortened(error)))
+        return web.Response(status=202)
+
+    def _executor(self, request: web.Request, of: Json) -> Key:
+        """Return the executor that a call names, after a check of the caller.
+
+        Raises:
+            NotFound: if this agent runs no such executor.
+            PermissionDenied: if the caller is neither of the executor's user nor has its token.
+        """
+        framework_id = FrameworkId(id_of(of, "framework_id"))
+        name = id_of(of, "executor_id")
+        for key in self._state.executors:
+            info = self._state.tasks[key].info
+            is_mesos = info.executor is not None and info.executor.api == MESOS_API
+            if is_mesos and key[0] == framework_id and executor_id_of(info) == name:
+                self._check(request, key)
+                return key
+        raise NotFound(f"Executor {name[:80]!r} of framework {framework_id[:80]!r} is unknown")
+
+    def _check(self, request: web.Request, key: Key) -> None:
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            if self._streams.key_of(token.strip()) != key:
+                raise PermissionDenied("the token is that of another executor")
+            return
+        transport = request.transport
+        if transport is None:
+            raise Unavailable("the connection has ended")
+        peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        uid = uid_of_peer(peer[:2], own[:2])
+        if uid not in (0, self._uid_of(key)):
+            raise PermissionDenied("the caller is not of the user of this executor")
+
+    async def _subscribe(self, request: web.Request, key: Key, of: Json) -> web.StreamResponse:
+        listed = {id_of(each, "task_id") for each in entries(of, "unacknowledged_tasks")}
+        stream = self._streams.open(key, frozenset(map(TaskId, listed)))
+        self._open[key] = stream
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        response.force_close()
+        try:
+            await response.prepare(request)
+            for each in entries(of, "unacknowledged_updates"):
+                await self._streams.updated(stream, _update(stream, entry(each, "status")))
+            await self._write(stream, response)
+        except (ConnectionError, InvalidRequest):
+            # The executor is gone, or sends what cannot be read: it subscribes again.
+            pass
+        finally:
+            if self._open.get(key) is stream:
+                del self._open[key]
+            self._streams.ended(stream)
+        return response
+
+    async def _write(self, stream: Stream, response: web.StreamResponse) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(HEARTBEAT_S):
+                    message = await stream.take()
+            except TimeoutError:
+                await response.write(record(encoded({"type": "HEARTBEAT"})))
+                continue
+            if message is None:
+                if stream.error:
+                    error = {"type": "ERROR", "error": {"message": stream.error}}
+                    await response.write(record(encoded(error)))
+                return
+            await response.write(record(encoded(self._event(message))))
+
+    def _event(self, message: Message) -> Json:
+        agent_id = self._state.agent_id
+        match message:
+            case fx.Welcome(framework_id, _, info):
+                subscribed = {
+                    "executor_info": executor_info(info, framework_id),
+                    "framework_info": framework_info(info, framework_id),
+                    "agent_info": {"id": made_id(agent_id), "hostname": self._hostname},
+                }
+                return {"type": "SUBSCRIBED", "subscribed": subscribed}
+            case fx.RunTask(info):
+                return {"type": "LAUNCH", "launch": {"task": task_info(info, agent_id)}}
+            case fx.EndTask(task_id, grace_ms):
+                policy = {"grace_period": {"nanoseconds": grace_ms * 1_000_000}}
+                kill = {"task_id": made_id(task_id), "kill_policy": policy}
+                return {"type": "KILL", "kill": kill}
+            case fx.UpdateDurable(task_id, update_id):
+                acknowledged = {"task_id": made_id(task_id), "uuid": made_data(update_id)}
+                return {"type": "ACKNOWLEDGED", "acknowledged": acknowledged}
+            case fx.Said(data):
+                return {"type": "MESSAGE", "message": {"data": made_data(data)}}
+            case _:
+                return {"type": "SHUTDOWN"}
+
+    async def _call(self, key: Key, of: Json) -> None:
+        stream = self._open.get(key)
+        if stream is None:
+            raise PermissionDenied("Executor is not subscribed")
+        match text(of, "type"):
+            case "UPDATE":
+                update = _update(stream, entry(entry(of, "update"), "status"))
+                await self._streams.updated(stream, update)
+            case "MESSAGE":
+                await self._streams.said(stream, data_of(entry(of, "message"), "data"))
+            case "HEARTBEAT":
+                pass
+            case kind:
+                raise InvalidRequest(f"Received call {kind[:80]!r}, which is not supported")
+
+
+def _update(stream: Stream, status: Json) -> ExecutorUpdated:
+    state = _STATES.get(text(status, "state"))
+    if state is None:
+        raise InvalidRequest(f"an executor cannot report {text(status, 'state')[:80]!r}")
+    uuid = data_of(status, "uuid")
+    if len(uuid) != _UUID_BYTES:
+        raise InvalidRequest("uuid does not have 16 bytes")
+    data = data_of(status, "data")
+    if len(data) > MAX_UPDATE_DATA:
+        raise InvalidRequest(f"the data of an update are larger than {MAX_UPDATE_DATA} bytes")
+    return ExecutorUpdated(
+        stream.key,
+        stream.number,
+        TaskId(id_of(status, "task_id")),
+        state,
+        uuid,
+        text(status, "message")[:MAX_MESSAGE],
+        data,
+        _labels(status),
+    )
+
+
+def _labels(status: Json) -> tuple[tuple[str, str], ...]:
+    labels = entries(entry(status, "labels"), "labels")
+    found = tuple((text(each, "key"), text(each, "value")) for each in labels)
+    if len(found) > MAX_LABELS or any(max(map(len, each)) > MAX_LABEL for each in found):
+        raise InvalidRequest(f"at most {MAX_LABELS} labels of {MAX_LABEL} characters")
+    return found
