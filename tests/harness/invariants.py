@@ -190,7 +190,10 @@ def _check_charged(state: State) -> None:
             continue
         unused = dict(hold.resources.scalars)
         if not hold.framework_id or not hold.is_pooled:
-            add_amounts(unused, taken.get(hold.hold_id, {}), -1)
+            # Of an absent agent, it is not known which tasks have ended.
+            used = Resources(taken.get(hold.hold_id, {}))
+            unused = dict((Resources(unused) - used.within(Resources(unused))).scalars)
+            assert hold.state is HoldState.ABSENT or used <= Resources(hold.resources.scalars)
         add(*hold.owner, Resources(unused))
     leaves = state.allocator._tree.leaves
     held = {key: leaf.held for key, leaf in leaves.items() if leaf.held}

@@ -64,6 +64,22 @@ def difference(left: Ranges, right: Ranges) -> Ranges:
     return tuple(rest)
 
 
+def intersection(left: Ranges, right: Ranges) -> Ranges:
+    """Return the numbers that are in both. O(len(left) + len(right))."""
+    found: list[Range] = []
+    mine, other = 0, 0
+    while mine < len(left) and other < len(right):
+        begin = max(left[mine][0], right[other][0])
+        end = min(left[mine][1], right[other][1])
+        if begin <= end:
+            found.append((begin, end))
+        if left[mine][1] < right[other][1]:
+            mine += 1
+        else:
+            other += 1
+    return tuple(found)
+
+
 def contains(outer: Ranges, inner: Ranges) -> bool:
     """Return whether all numbers of `inner` are in `outer`. O(len(outer) + len(inner))."""
     index = 0

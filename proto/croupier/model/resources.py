@@ -201,10 +201,7 @@ class Resources:
     def within(self, room: Resources) -> Resources:
         """Return the part of this that fits in `room`."""
         scalars = {n: min(m, room[n]) for n, m in self.scalars.items() if room[n]}
-        ranges = {
-            n: rng.difference(mine, rng.difference(mine, room.ranges.get(n, ())))
-            for n, mine in self.ranges.items()
-        }
+        ranges = {n: rng.intersection(r, room.ranges.get(n, ())) for n, r in self.ranges.items()}
         sets = {n: s & room.sets.get(n, frozenset()) for n, s in self.sets.items()}
         return _made(
             scalars, {n: r for n, r in ranges.items() if r}, {n: s for n, s in sets.items() if s}

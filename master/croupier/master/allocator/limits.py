@@ -131,7 +131,9 @@ def excess(leaf: Leaf, scalars: Mapping[str, int], owner: Leaf | None = None) ->
     """Return in words the limit that the use of `scalars` would exceed; empty if none."""
     for role in limited_by(leaf, owner):
         for name, most in role.settings.limit.items():
-            if scalars.get(name, 0) and role.used.get(name, 0) + scalars[name] > most:
+            # What is offered of a hold counts as used already.
+            more = scalars.get(name, 0) if owner is None else 0
+            if scalars.get(name, 0) and role.used.get(name, 0) + more > most:
                 return (
                     f"role {role.role} uses {name}:{format_scalar(name, role.used.get(name, 0))}"
                     f" of its limit of {format_scalar(name, most)}"

@@ -169,14 +169,14 @@ def restore_holds(state: State, agent: Agent, event: Register, now: float) -> It
     left = agent.total - sum_of(each.task.resources for each in live)
     listed = {(each.framework_id, each.task.task_id) for each in live}
     for hold in list(agent.holds.values()):
-        taken = [
+        taken = sum_of(
             task.held
             for key, task in agent.tasks.items()
-            if task.hold_id == hold.hold_id and key in listed
-        ]
-        unused = hold.resources - sum_of(taken)
-        if unused <= left:
-            left = left - unused
+            if task.hold_id == hold.hold_id and key in listed and not task.state.is_terminal
+        )
+        # The agent may list one as running that has ended, which this master does not know.
+        if taken <= hold.resources and hold.resources - taken <= left:
+            left = left - (hold.resources - taken)
             state.pool_hold(hold)
         else:
             message = f"agent {agent.agent_id} came back without room for it"

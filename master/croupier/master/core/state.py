@@ -279,6 +279,9 @@ class State:
         """Pass the charge of an ended task to one that was lined up behind it. O(1)."""
         assert (ended.role, ended.info.resources) == (task.role, task.info.resources)
         self.leave_line(task)
+        if ended.held:
+            # As with all tasks in a hold, none is lined up behind it.
+            task.hold_id, task.held, task.kind = ended.hold_id, ended.held, None
         self._on_released(ended)
         self.place_task(task, ended.agent_id, now)
 
@@ -371,7 +374,9 @@ class State:
         """Charge the owner of a hold for what the tasks of its absent agent do not use of it."""
         tasks = self.agents[hold.agent_id].tasks.values()
         taken = total_of(task.held for task in tasks if task.hold_id == hold.hold_id)
-        hold.unused = Resources(hold.resources.scalars) - taken
+        whole = Resources(hold.resources.scalars)
+        # The store does not know which of them have ended, so they may have more than all of it.
+        hold.unused = whole - taken.within(whole)
         self.allocator.holds.charge_absent(hold.owner, hold.unused.scalars)
         hold.move(HoldState.ABSENT)
 
