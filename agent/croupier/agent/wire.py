@@ -17,6 +17,7 @@ from croupier.model.agent_orders import (
     ResendUpdates,
 )
 from croupier.model.errors import InvalidRequest, ProtocolViolation
+from croupier.model.executor import news_size
 from croupier.model.health import Problem
 from croupier.model.ids import DEFAULT_ROLE, FrameworkId, TaskId, check_role
 from croupier.model.isolation import feature_names
@@ -175,15 +176,16 @@ def _launch_from_wire(launch: pb.LaunchTask) -> tuple[LaunchTask, SecretValues |
 
 
 def parts_of(statuses: Sequence[TaskStatus]) -> Iterator[list[TaskStatus]]:
-    """Yield statuses in parts whose data fit one report together."""
+    """Yield statuses in parts whose data and labels fit one report together."""
     part: list[TaskStatus] = []
     size = 0
     for status in statuses:
-        if part and size + len(status.data) > PAGE_BYTES:
+        own = news_size(status.data, status.labels)
+        if part and size + own > PAGE_BYTES:
             yield part
             part, size = [], 0
         part.append(status)
-        size += len(status.data)
+        size += own
     yield part
 
 

@@ -28,7 +28,7 @@ from typing import Final
 import grpc.aio
 
 from croupier.model.errors import InvalidRequest, Unavailable
-from croupier.model.executor import MAX_UPDATE_DATA, check_message
+from croupier.model.executor import check_message
 from croupier.model.resources import Resources
 from croupier.model.task import MAX_MESSAGE, TaskState
 from croupier.net.errors import error_from_wire
@@ -38,6 +38,7 @@ from croupier.v1 import executor_pb2 as pb
 from croupier.v1 import task_pb2
 from croupier.v1.executor_pb2_grpc import ExecutorServiceStub
 from croupier.wire.resources import resources_from_wire
+from croupier.wire.task import check_news
 
 SOCKET_VARIABLE: Final = "CROUPIER_EXECUTOR_SOCKET"
 TOKEN_VARIABLE: Final = "CROUPIER_EXECUTOR_TOKEN"  # noqa: S105 - a name
@@ -152,12 +153,13 @@ class Executor:
             labels: for the framework.
 
         Raises:
-            InvalidRequest: if the state or the size of the data is none of these.
+            InvalidRequest: if the state or the size of the data is none of these, or if there are
+                more than 64 labels, or one of more than 1,024 characters.
         """
         if state not in _STATES:
             raise InvalidRequest(f"an executor cannot report {state.name}")
-        if len(data) > MAX_UPDATE_DATA:
-            raise InvalidRequest(f"the data of an update are larger than {MAX_UPDATE_DATA} bytes")
+        named = [task_pb2.Label(key=key, value=each) for key, each in (labels or {}).items()]
+        check_news(task_pb2.TaskStatus(data=data, labels=named))
         while len(self._updates) >= MOST_UPDATES:
             self._recorded.clear()
             await self._recorded.wait()
@@ -167,7 +169,7 @@ class Executor:
             state=task_pb2.TaskState.ValueType(state),
             message=message[:MAX_MESSAGE],
             data=data,
-            labels=[task_pb2.Label(key=key, value=each) for key, each in (labels or {}).items()],
+            labels=named,
             number=self._last_number,
         )
         self._changed.set()

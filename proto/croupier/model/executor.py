@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -64,6 +65,11 @@ def check_message(data: bytes) -> bytes:
     if len(data) > MAX_MESSAGE_DATA:
         raise InvalidRequest(f"a message is larger than {MAX_MESSAGE_DATA} bytes")
     return data
+
+
+def news_size(data: bytes, labels: Iterable[tuple[str, str]]) -> int:
+    """Return about how many bytes the data and labels of an update take in a message."""
+    return len(data) + sum(len(text.encode()) + 8 for label in labels for text in label)
 
 
 def message_cost(data: bytes) -> float:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from croupier.agent.core import events as ev
@@ -9,16 +11,26 @@ from croupier.agent.core.records import AcknowledgedRecord, AgentRecord
 from croupier.agent.core.recovery import recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
-from croupier.agent.wire import PAGE_BYTES, SLIM_BYTES, order_from_wire, register_to_wire
+from croupier.agent.wire import PAGE_BYTES, SLIM_BYTES, order_from_wire, parts_of, register_to_wire
 from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask
 from croupier.model.errors import InvalidRequest, ProtocolViolation
+from croupier.model.executor import ExecutorSpec
 from croupier.model.ids import DEFAULT_ROLE, AgentId, FrameworkId, Role, TaskId
 from croupier.model.isolation import Feature
 from croupier.model.resources import Resources
-from croupier.model.task import MAX_GRACE_MS, Command, Reason, TaskInfo
+from croupier.model.task import (
+    MAX_GRACE_MS,
+    MAX_LABEL,
+    MAX_LABELS,
+    Command,
+    Reason,
+    TaskInfo,
+    TaskState,
+)
+from croupier.net.transport import MAX_MESSAGE_BYTES
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import task_pb2
-from croupier.wire.task import task_to_wire
+from croupier.wire.task import status_to_wire, task_to_wire
 
 F, T = FrameworkId("F1"), TaskId("t1")
 WHO = pb.Register(hostname="host", http_address="host:1", version="1.0", boot_id="boot")
@@ -110,6 +122,30 @@ def test_a_register_of_many_tasks_comes_in_pages() -> None:
     assert not last.register.tasks
     listed = [task.task.task_id for page in pages for task in page.register_page.tasks]
     assert listed == [key[1] for key in state.tasks]
+
+
+def test_large_labels_of_an_executor_fit_into_every_report() -> None:
+    state = AgentState.of(Resources.parse("cpus:4"), AgentId("A1"))
+    state.features = frozenset({Feature.EXECUTORS})
+    one = Resources.parse("cpus:1")
+    pool = TaskInfo(TaskId("e1"), Command(("pool",)), one, executor=ExecutorSpec())
+    child = TaskInfo(T, Command(), one, executor_id=pool.task_id)
+    labels = tuple(
+        (f"{number:03}" * 300, "\N{SNOWMAN}" * MAX_LABEL) for number in range(MAX_LABELS)
+    )
+    running = partial(ev.ExecutorUpdated, (F, pool.task_id), 1, T, TaskState.RUNNING)
+    events: list[ev.Event] = [
+        LaunchTask(F, pool, DEFAULT_ROLE),
+        ev.Started((F, pool.task_id), 7),
+        ev.ExecutorRegistered((F, pool.task_id), 1, frozenset()),
+        LaunchTask(F, child, DEFAULT_ROLE),
+        *(running(bytes([number]), labels=labels) for number in range(1, 60)),
+    ]
+    for event in events:
+        step(state, event, Now(0, 0))
+    assert all(report.ByteSize() < MAX_MESSAGE_BYTES for report in register_to_wire(WHO, state))
+    for part in parts_of(state.tasks[F, T].updates.waiting):
+        assert sum(status_to_wire(each).ByteSize() for each in part) < MAX_MESSAGE_BYTES
 
 
 def test_a_launch_carries_the_role() -> None:

@@ -28,7 +28,7 @@ from croupier.agent.core.tasks import (
     Running,
 )
 from croupier.model.agent_orders import ExecutorMessage
-from croupier.model.executor import MESOS_API
+from croupier.model.executor import MESOS_API, news_size
 from croupier.model.task import DEFAULT_GRACE_MS, Reason, Source, TaskState
 
 # States that an executor may report.
@@ -121,7 +121,7 @@ def _apply(
         # One that has ended by itself before the kill reached it says so.
         if kill is not None and new is TaskState.KILLED:
             new, reason = TaskState.FAILED if kill.reason.is_limit else new, kill.reason
-    elif not task.updates.has_room(len(event.data)):
+    elif not task.updates.has_room(news_size(event.data, event.labels)):
         yield fx.Dropped("update")
         return
     else:

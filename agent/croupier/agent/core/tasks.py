@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from croupier.model.agent_orders import LaunchTask
+from croupier.model.executor import news_size
 from croupier.model.ids import FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Reason, TaskInfo, TaskState, TaskStatus
 
 FIRST_RESEND_S = 10.0
 LAST_RESEND_S = 600.0
-# Unacknowledged updates of one task, with their data in bytes: beyond, an agent drops those of an
-# executor that are no end. A master refuses 100, and messages of 2 MiB.
+# Unacknowledged updates of one task, and the bytes of their data and labels: beyond, an agent drops
+# those of an executor that are no end. A master refuses 100, and messages of 2 MiB.
 MAX_WAITING = 50
 MAX_WAITING_DATA = 256 * 1024
 # The states of a task in an executor, in the order in which it goes through them.
@@ -62,11 +63,12 @@ class PendingUpdates:
             self.waiting.popleft()
         return before - len(self.waiting)
 
-    def has_room(self, data_bytes: int) -> bool:
+    def has_room(self, size: int) -> bool:
         """Return whether one more update of an executor that is not an end may wait."""
         if len(self.waiting) >= MAX_WAITING:
             return False
-        return data_bytes + sum(len(each.data) for each in self.waiting) <= MAX_WAITING_DATA
+        held = sum(news_size(each.data, each.labels) for each in self.waiting)
+        return held + size <= MAX_WAITING_DATA
 
     def restart_resending(self) -> float:
         """Return the shortest wait until the coming resend, in seconds."""
