@@ -18,6 +18,8 @@ from croupier.model.task import TaskInfo
 from tests.harness.world import in_group
 from tests.property.core_world import AMOUNTS, DEMANDS, FRAMEWORKS, ROLES, CoreWorld
 
+# An agent has up to six ports from a multiple of ten.
+PORTS = st.sampled_from(["", "", ";ports:[0-2]", ";ports:[1-4]", ";ports:[2,10]", ";ports:[3]"])
 PARTS = st.sampled_from(["member", "member", "sidecar", "leader"])
 
 
@@ -123,9 +125,17 @@ class FrameworkRules(CoreWorld):
         amount=AMOUNTS,
         amounts=st.lists(AMOUNTS, max_size=2),
         released=st.integers(0, 20),
+        ports=st.lists(PORTS, min_size=3, max_size=3),
     )
     def holds(
-        self, pick: int, ttl_s: int, for_role: bool, amount: str, amounts: list[str], released: int
+        self,
+        pick: int,
+        ttl_s: int,
+        for_role: bool,
+        amount: str,
+        amounts: list[str],
+        released: int,
+        ports: list[str],
     ) -> None:
         """Hold a part of all offers of an agent to a framework, and launch tasks in it."""
         standing = list(self.world.state.offers.values())
@@ -136,12 +146,15 @@ class FrameworkRules(CoreWorld):
         ids = [o.offer_id for o in standing if (o.framework_id, o.agent_id, o.role) == place]
         self.holds_made += 1
         hold = calls.MakeHold(
-            HoldId(f"h{self.holds_made}"), Resources.parse(amount), ttl_s * 1000, for_role
+            HoldId(f"h{self.holds_made}"),
+            Resources.parse(amount + ports[2]),
+            ttl_s * 1000,
+            for_role,
         )
         tasks = []
-        for each in amounts:
+        for each, numbers in zip(amounts, ports, strict=False):
             self.tasks += 1
-            tasks.append(self.next_task(each))
+            tasks.append(self.next_task(each + numbers))
         session = self.world.state.frameworks[one.framework_id].session
         assert session is not None
         ends = (HoldId(f"h{released}"),) if released < 10 else ()

@@ -12,6 +12,7 @@ from croupier.model.ranges import (
     count,
     difference,
     format_ranges,
+    intersection,
     lowest,
     make_ranges,
     parse_ranges,
@@ -283,6 +284,24 @@ def test_only_contained_numbers_can_be_subtracted(
 ) -> None:
     with pytest.raises(ValueError, match="not within"):
         difference(left, right)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "both"),
+    [
+        (((1, 3), (5, 7)), ((3, 5),), ((3, 3), (5, 5))),
+        (((1, 9),), ((2, 3), (5, 6), (9, 12)), ((2, 3), (5, 6), (9, 9))),
+        (((1, 3),), ((4, 4),), ()),
+        ((), ((1, 1),), ()),
+    ],
+)
+def test_intersections(
+    left: tuple[tuple[int, int], ...],
+    right: tuple[tuple[int, int], ...],
+    both: tuple[tuple[int, int], ...],
+) -> None:
+    assert intersection(left, right) == both
+    assert intersection(right, left) == both
 
 
 def test_lowest_takes_from_the_front() -> None:

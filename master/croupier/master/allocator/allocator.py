@@ -142,8 +142,10 @@ class Allocator:
             self._agents.activate(each, active)
 
     def drop_earmark(self, agent_id: AgentId) -> None:
-        """Drop the agent's earmark."""
-        self._agents.earmark(self._agents.agents[agent_id], None)
+        """Drop the earmarks of the agent and of its holds."""
+        agent = self._agents.agents[agent_id]
+        for each in (agent, *agent.holds.values()):
+            self._agents.earmark(each, None)
 
     # Roles.
 

@@ -151,9 +151,10 @@ class Holds:
 
     def _count(self, held_for: HeldFor, change: int) -> None:
         held_for.leaf.holds += change
-        if held_for.role_node is not None:
-            held_for.role_node.holds += change
-        if change > 0:
+        node = held_for.role_node or held_for.leaf
+        if node is not held_for.leaf:
+            node.holds += change
+        if change > 0 and node.holds == 1:
             for leaf in self._users(held_for):
                 # Limits do not block the use of a hold.
                 self._tree.unpark(leaf)

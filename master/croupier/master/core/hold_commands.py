@@ -65,7 +65,8 @@ def hold_status(state: State, hold: Hold, now: float) -> HoldStatus:
     framework = state.frameworks.get(hold.framework_id)
     unused = hold.resources
     for task in tasks:
-        unused = unused - task.held
+        # Of an absent agent, some may have ended.
+        unused = unused - task.held.within(unused)
     return HoldStatus(
         hold.hold_id,
         hold.agent_id,
@@ -90,12 +91,12 @@ def held_by_role(state: State) -> dict[Role, tuple[Resources, Resources]]:
         if not hold.is_charged:
             continue
         held, unused = found.get(hold.role, (Resources(), Resources()))
-        tasks = state.agents[hold.agent_id].tasks.values()
-        taken = total_of(
-            task.held for task in tasks if task.hold_id == hold.hold_id and task.is_counted
-        )
-        mine = Resources(hold.resources.scalars)
-        found[hold.role] = held + mine, unused + (mine - taken)
+        idle = [hold.unused]
+        if hold.is_pooled:
+            offers = state.agents[hold.agent_id].offers.values()
+            offered = [each.resources for each in offers if each.hold_id == hold.hold_id]
+            idle = [state.allocator.queries.free(hold.place), *offered]
+        found[hold.role] = total_of([held, hold.resources]), total_of([unused, *idle])
     return found
 
 

@@ -95,7 +95,7 @@ def _holdings(state: State, leaf: Leaf) -> Iterable[Holding]:
     What a task has of a hold is free for those only whom the hold is for. The unused part of a hold
     is taken back like an offer, as far as it is needed.
     """
-    for hold in state.holds.values():
+    for hold in state.holds.values() if leaf.holds else ():
         if hold.owner == (leaf.framework_id, leaf.role) and hold.is_pooled:
             unused = state.allocator.queries.free(hold.place)
             kept = (hold.agent_id, unused, hold.place, hold.since)
