@@ -8,10 +8,17 @@ from typing import Any
 
 from croupier.agent.core import on_executor, on_session
 from croupier.agent.core import on_task as agent_on_task
-from croupier.agent.core.effects import Checkpoint, Forget, ReturnTasks, Spawn
-from croupier.agent.core.events import ExecutorUpdated, Exited, Now, Vanished
+from croupier.agent.core.effects import Checkpoint, Forget, ReturnTasks, RunTask, Spawn, ToExecutor
+from croupier.agent.core.events import (
+    ExecutorEvent,
+    ExecutorRegistered,
+    ExecutorUpdated,
+    Exited,
+    Now,
+    Vanished,
+)
 from croupier.agent.core.state import AgentState
-from croupier.agent.core.tasks import Due, PendingUpdates
+from croupier.agent.core.tasks import Due, LocalTask, PendingUpdates
 from croupier.master.allocator.eligibility import Eligibility, Fit, Rejection
 from croupier.master.allocator.node import Leaf
 from croupier.master.core import on_accept, on_sync, on_task, state_recovery
@@ -37,13 +44,17 @@ def nothing(*_: object) -> Iterator[Effect]:
 # The agent.
 
 
-def sends_again(*arguments: Any, has_it: bool) -> Iterator[Any]:
-    yield from _SEND(*arguments, has_it=False)
+def sends_again(
+    state: AgentState, child: LocalTask, event: ExecutorRegistered, now: Now
+) -> Iterator[Any]:
+    yield from _SYNCHRONISE(state, child, event, now)
+    if child.is_live and child.kill is None:
+        yield ToExecutor(event.connection, RunTask(child.info))
 
 
-def acknowledges_unrecorded(state: AgentState, event: ExecutorUpdated, now: Now) -> Iterator[Any]:
-    for effect in _ON_UPDATED(state, event, now):
-        if not isinstance(effect, Checkpoint):
+def acknowledges_unrecorded(state: AgentState, event: ExecutorEvent, now: Now) -> Iterator[Any]:
+    for effect in _ON_EXECUTOR(state, event, now):
+        if not (isinstance(event, ExecutorUpdated) and isinstance(effect, Checkpoint)):
             yield effect
 
 
@@ -120,7 +131,7 @@ def drops_no_group(*_: object) -> None:
 
 _ON_DISCONNECTED = on_session.on_disconnected
 _ON_EXITED, _ON_LAUNCH = agent_on_task.on_exited, agent_on_task.on_launch
-_SEND, _ON_UPDATED = on_executor._send, on_executor.on_updated
+_SYNCHRONISE, _ON_EXECUTOR = on_executor._synchronise, on_executor.on_event
 _ADOPT = AgentProcess.adopt
 
 # The master.

@@ -308,7 +308,7 @@ MUTANTS = {
     ),
     "agent: launches in executors again": Mutant(
         "an executor that returns is sent the tasks that it has",
-        _one(on_executor, "_send", broken.sends_again),
+        _one(on_executor, "_synchronise", broken.sends_again),
     ),
     "agent: tasks outlive their executor": Mutant(
         "the tasks in an executor do not end with it",
@@ -316,7 +316,7 @@ MUTANTS = {
     ),
     "agent: updates of executors not durable": Mutant(
         "an executor is told that an update is durable, and it is not",
-        _one(on_executor, "on_updated", broken.acknowledges_unrecorded),
+        _one(on_executor, "on_event", broken.acknowledges_unrecorded),
         ("agent_crash",),
     ),
     "sdk: end shown twice": Mutant(

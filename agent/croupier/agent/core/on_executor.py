@@ -12,17 +12,23 @@ from collections.abc import Iterator
 from croupier.agent.core import effects as fx
 from croupier.agent.core import events as ev
 from croupier.agent.core.on_task import (
-    NOT_STARTED,
     await_registration,
     kill_in_executor,
     kill_task,
 )
 from croupier.agent.core.state import AgentState
-from croupier.agent.core.status_updates import Cause, change_state, end_task, limit_completion
+from croupier.agent.core.status_updates import (
+    END_LOST,
+    Cause,
+    change_state,
+    end_task,
+    limit_completion,
+)
 from croupier.agent.core.tasks import (
     IN_EXECUTOR,
     Due,
     InExecutor,
+    Key,
     KillOrder,
     LocalTask,
     Running,
@@ -35,7 +41,7 @@ from croupier.model.task import DEFAULT_GRACE_MS, Reason, Source, TaskState
 REPORTABLE = frozenset({*IN_EXECUTOR, TaskState.FINISHED, TaskState.FAILED, TaskState.KILLED})
 
 
-def on_registered(
+def _on_registered(
     state: AgentState, event: ev.ExecutorRegistered, now: ev.Now
 ) -> Iterator[fx.Effect]:
     """Send an executor what it has not got; its newest stream replaces an older one."""
@@ -59,55 +65,68 @@ def on_registered(
         yield fx.ToExecutor(connection, fx.EndTask(task_id, DEFAULT_GRACE_MS))
     for child_key in list(executor.tasks):
         child = state.tasks[child_key]
-        has_it = child.info.task_id in event.listed or bool(child.status.update_id)
-        yield from _send(state, child, connection, now, has_it=has_it)
+        yield from _synchronise(state, child, event, now)
 
 
-def _send(
-    state: AgentState, child: LocalTask, connection: int, now: ev.Now, *, has_it: bool
+def _synchronise(
+    state: AgentState, child: LocalTask, event: ev.ExecutorRegistered, now: ev.Now
 ) -> Iterator[fx.Effect]:
-    """Launch a task in its executor, or repeat its kill; end it if it was killed before that."""
+    """Launch a task in its executor, which has registered, or repeat its kill.
+
+    An executor lists its tasks; one of Mesos only those of which it has told nothing yet.
+    """
     assert isinstance(child.phase, InExecutor)
-    kill = child.phase.kill
-    if kill is not None and has_it:
-        yield from kill_in_executor(state, child, child.phase, kill, now)
-    elif kill is not None:
-        cause = Cause(reason=kill.reason, message=kill.message or NOT_STARTED)
-        yield from end_task(state, child, TaskState.KILLED, now, cause)
+    is_listed, has_told = child.info.task_id in event.listed, bool(child.status.update_id)
+    has_it = is_listed or has_told
+    if child.phase.may_have_ended and not (has_it if _is_mesos(state, event.key) else is_listed):
+        cause = Cause(reason=Reason.EXECUTOR_TERMINATED, message=END_LOST)
+        yield from end_task(state, child, TaskState.GONE, now, cause)
+    elif child.kill is not None:
+        yield from kill_in_executor(state, child, InExecutor(has_it), child.kill, now)
     else:
         state.set_phase(child, InExecutor(is_sent=True))
         if not has_it:
-            yield fx.ToExecutor(connection, fx.RunTask(child.info))
+            yield fx.ToExecutor(event.connection, fx.RunTask(child.info))
 
 
-def on_left(state: AgentState, event: ev.ExecutorLeft, now: ev.Now) -> Iterator[fx.Effect]:
-    """Wait for an executor whose stream has ended; its process may live."""
+def on_event(state: AgentState, event: ev.ExecutorEvent, now: ev.Now) -> Iterator[fx.Effect]:
+    """Handle an event of an executor; one of an older stream has no effect."""
+    if isinstance(event, ev.ExecutorRegistered):
+        yield from _on_registered(state, event, now)
+        return
     executor = state.executors.get(event.key)
     if executor is None or executor.connection != event.connection:
         return
-    executor.connection = None
-    task = state.tasks[event.key]
-    if isinstance(task.phase, Running):
-        await_registration(state, task, now)
-    yield from ()
+    match event:
+        case ev.ExecutorLeft(key):
+            # Its process may live.
+            executor.connection = None
+            if isinstance(state.tasks[key].phase, Running):
+                await_registration(state, state.tasks[key], now)
+        case ev.ExecutorUpdated((framework_id, _), _, task_id):
+            task = state.tasks.get((framework_id, task_id))
+            if (
+                task is not None
+                and task.key in executor.tasks
+                and not _is_known(state, task, event)
+            ):
+                yield from _apply(state, task, event, now)
+            yield fx.ToExecutor(event.connection, fx.UpdateDurable(task_id, event.update_id))
+        case ev.ExecutorSaid(key, _, data):
+            if state.session is None:
+                yield fx.Dropped("to_framework")
+            else:
+                yield fx.SendMessage(state.session, ExecutorMessage(*key, data))
 
 
-def on_updated(state: AgentState, event: ev.ExecutorUpdated, now: ev.Now) -> Iterator[fx.Effect]:
-    """Record what an executor tells of a live task of its own, unless it is known already."""
-    executor = state.executors.get(event.key)
-    if executor is None or executor.connection != event.connection:
-        return
-    key = (event.key[0], event.task_id)
-    if key in executor.tasks and not _is_known(state, state.tasks[key], event):
-        yield from _apply(state, state.tasks[key], event, now)
-    durable = fx.UpdateDurable(event.task_id, event.update_id)
-    yield fx.ToExecutor(event.connection, durable)
+def _is_mesos(state: AgentState, executor_key: Key) -> bool:
+    spec = state.tasks[executor_key].info.executor
+    return spec is not None and spec.api == MESOS_API
 
 
 def _is_known(state: AgentState, task: LocalTask, event: ev.ExecutorUpdated) -> bool:
     """Return whether an update was recorded before: its executor had not learnt that."""
-    spec = state.tasks[event.key].info.executor
-    if spec is not None and spec.api == MESOS_API:
+    if _is_mesos(state, event.key):
         waiting = {status.update_id for status in task.updates.waiting}
         return event.update_id in waiting | {task.status.update_id}
     return event.update_id <= task.status.update_id
@@ -144,17 +163,6 @@ def _apply(
         state.deadlines.cancel((Due.COMPLETION, task.key))
     elif new is TaskState.RUNNING and before is not new:
         limit_completion(state, task, now)
-
-
-def on_said(state: AgentState, event: ev.ExecutorSaid) -> Iterator[fx.Effect]:
-    """Pass a message on to the framework, if there is a session with a master."""
-    executor = state.executors.get(event.key)
-    if executor is None or executor.connection != event.connection:
-        return
-    if state.session is None:
-        yield fx.Dropped("to_framework")
-    else:
-        yield fx.SendMessage(state.session, ExecutorMessage(*event.key, event.data))
 
 
 def on_message(state: AgentState, message: ExecutorMessage) -> Iterator[fx.Effect]:

@@ -259,24 +259,30 @@ def begin_killing(
     running: Running,
     order: KillOrder,
     now: ev.Now,
-    message: str = "",
 ) -> Iterator[fx.Effect]:
-    """Ask the process of a task to end; `message` names the limit that it exceeded, if it did."""
-    killing = Killing(running.run, running.pid, order)
-    state.deadlines.cancel((Due.COMPLETION, task.key))
+    """Ask the process of a task to end."""
     state.deadlines.cancel((Due.REGISTRATION, task.key))
-    if task.state is TaskState.KILLING:
-        state.set_phase(task, killing)
-    else:
-        message = message or order.message or limit_text(task.info, order.reason)
-        cause = Cause(reason=order.reason, message=message)
-        yield from change_state(state, task, killing, TaskState.KILLING, now, cause)
+    yield from _note_killing(state, task, Killing(running.run, running.pid, order), now)
     _kill_within(state, task, order.grace_ms / 1000, now)
     executor = state.executors.get(task.key)
     if executor is not None and executor.connection is not None:
         yield fx.ToExecutor(executor.connection, fx.ShutDown(order.grace_ms))
     else:
         yield fx.Signal(task.key, running.pid, SIGTERM)
+
+
+def _note_killing(
+    state: AgentState, task: LocalTask, killing: Killing | InExecutor, now: ev.Now
+) -> Iterator[fx.Effect]:
+    """Move a task to KILLING, unless it was killed before."""
+    state.deadlines.cancel((Due.COMPLETION, task.key))
+    order = killing.kill
+    if task.state is TaskState.KILLING or order is None:
+        state.set_phase(task, killing)
+        return
+    message = order.message or limit_text(task.info, order.reason)
+    cause = Cause(reason=order.reason, message=message)
+    yield from change_state(state, task, killing, TaskState.KILLING, now, cause)
 
 
 def await_registration(state: AgentState, task: LocalTask, now: ev.Now, age_s: float = 0.0) -> None:
@@ -302,7 +308,6 @@ def kill_in_executor(
     phase: InExecutor,
     order: KillOrder,
     now: ev.Now,
-    message: str = "",
 ) -> Iterator[fx.Effect]:
     """Have its executor end a task; at once if the executor has not got it.
 
@@ -314,14 +319,7 @@ def kill_in_executor(
         cause = Cause(reason=reason, message=order.message or NOT_STARTED)
         yield from end_task(state, task, TaskState.KILLED, now, cause)
         return
-    killing = InExecutor(is_sent=True, kill=order)
-    state.deadlines.cancel((Due.COMPLETION, task.key))
-    if task.state is TaskState.KILLING:
-        state.set_phase(task, killing)
-    else:
-        message = message or order.message or limit_text(task.info, order.reason)
-        cause = Cause(reason=order.reason, message=message)
-        yield from change_state(state, task, killing, TaskState.KILLING, now, cause)
+    yield from _note_killing(state, task, replace(phase, kill=order), now)
     spec = state.tasks[task.executor_key].info.executor
     assert spec is not None
     connection = state.executors[task.executor_key].connection
@@ -342,7 +340,7 @@ def end_void(state: AgentState, key: Key, now: ev.Now) -> Iterator[fx.Effect]:
 
 
 def kill_task(
-    state: AgentState, task: LocalTask, order: KillOrder, now: ev.Now, message: str = ""
+    state: AgentState, task: LocalTask, order: KillOrder, now: ev.Now
 ) -> Iterator[fx.Effect]:
     """Ask a task to end; a second request may shorten the grace, and has no other effect."""
     phase, before = task.phase, task.kill
@@ -354,10 +352,10 @@ def kill_task(
         order = replace(before, grace_ms=order.grace_ms)
     yield fx.Checkpoint(KillRecord(*task.key, order.grace_ms, order.reason, order.message))
     if isinstance(phase, Running):
-        yield from begin_killing(state, task, phase, order, now, message)
+        yield from begin_killing(state, task, phase, order, now)
         return
     if isinstance(phase, InExecutor):
-        yield from kill_in_executor(state, task, phase, order, now, message)
+        yield from kill_in_executor(state, task, phase, order, now)
         return
     state.set_phase(task, replace(phase, kill=order))
     if not isinstance(phase, Adopting):
@@ -419,5 +417,5 @@ def on_limit_exceeded(
         return
     # The start of a task that was just started is reported soon, and the event is repeated.
     if isinstance(task.phase, Running | Killing):
-        order = KillOrder(event.exceeded.reason, 0)
-        yield from kill_task(state, task, order, now, event.exceeded.message)
+        order = KillOrder(event.exceeded.reason, 0, event.exceeded.message)
+        yield from kill_task(state, task, order, now)

@@ -13,7 +13,7 @@ from croupier.agent.core.on_group import apply_all_rules
 from croupier.agent.core.on_session import choose_agent_id, register_when_ready
 from croupier.agent.core.on_task import end_void, on_exited, on_not_started
 from croupier.agent.core.state import NO_AGENT_ID, AgentState
-from croupier.agent.core.status_updates import Cause, end_task, limit_completion
+from croupier.agent.core.status_updates import END_LOST, Cause, end_task, limit_completion
 from croupier.agent.core.tasks import (
     Adopting,
     Ended,
@@ -253,6 +253,7 @@ def _find_executors(state: AgentState) -> None:
             state.to_forget.add(key)
         else:
             executor.tasks[key] = None
+            task.phase = replace(task.phase, may_have_ended=state.incomplete)
 
 
 def _void_tasks_of_earlier_ids(state: AgentState) -> None:
@@ -349,8 +350,7 @@ def on_vanished(state: AgentState, event: Vanished, now: Now) -> Iterator[Effect
         cause = Cause(reason=Reason.AGENT_REBOOTED, message="the machine was rebooted")
         yield from end_task(state, task, TaskState.GONE, now, cause)
     elif event.never_started and state.incomplete:
-        message = "the agent has lost records; how the task ended is unknown"
-        cause = Cause(reason=Reason.EXECUTOR_TERMINATED, message=message)
+        cause = Cause(reason=Reason.EXECUTOR_TERMINATED, message=END_LOST)
         yield from end_task(state, task, TaskState.GONE, now, cause)
     elif not event.never_started or task.state is not TaskState.STARTING:
         yield from on_exited(state, Exited(key, unknown=True, ending=event.ending), now)

@@ -33,6 +33,7 @@ from croupier.model.isolation import Usage
 from croupier.model.secrets import NO_SECRETS, SecretValues
 from croupier.model.task import NO_TASK, Reason, Source, TaskInfo, TaskState, TaskStatus, moved
 
+END_LOST = "the agent has lost records; how the task ended is unknown"
 # Characters of an update's message.
 MAX_MESSAGE = 500
 # States in which a short task is for a few milliseconds only.

@@ -17,7 +17,7 @@ from croupier.agent.core import (
     recovery,
 )
 from croupier.agent.core.effects import Checkpoint, Effect
-from croupier.agent.core.events import AgentEvent, Event, ExecutorEvent, Now
+from croupier.agent.core.events import AgentEvent, Event, Now
 from croupier.agent.core.records import PositionRecord
 from croupier.agent.core.state import AgentState
 from croupier.model.agent_orders import (
@@ -58,7 +58,7 @@ def _handle(state: AgentState, event: Event, now: Now) -> Iterator[Effect]:
         case KillTask() | AcknowledgeUpdate() | RecallTask() | ResendUpdates() | ExecutorMessage():
             return _handle_order(state, event, now)
         case ev.ExecutorRegistered() | ev.ExecutorLeft() | ev.ExecutorUpdated() | ev.ExecutorSaid():
-            return _handle_executor(state, event, now)
+            return on_executor.on_event(state, event, now)
         case ev.Started() | ev.Adopted():
             return on_task.on_started(state, event, now)
         case ev.Exited():
@@ -93,20 +93,6 @@ def _handle_order(
             return on_executor.on_message(state, order)
         case _:
             assert_never(order)
-
-
-def _handle_executor(state: AgentState, event: ExecutorEvent, now: Now) -> Iterator[Effect]:
-    match event:
-        case ev.ExecutorRegistered():
-            return on_executor.on_registered(state, event, now)
-        case ev.ExecutorLeft():
-            return on_executor.on_left(state, event, now)
-        case ev.ExecutorUpdated():
-            return on_executor.on_updated(state, event, now)
-        case ev.ExecutorSaid():
-            return on_executor.on_said(state, event)
-        case _:
-            assert_never(event)
 
 
 def _handle_agent_event(state: AgentState, event: AgentEvent, now: Now) -> Iterator[Effect]:

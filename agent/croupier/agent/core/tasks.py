@@ -150,10 +150,13 @@ class InExecutor:
     Attributes:
         is_sent: whether the executor may have got the launch.
         kill: the request to end the task.
+        may_have_ended: whether the record of its end may be lost; the executor has not told yet
+            whether it has the task.
     """
 
     is_sent: bool
     kill: KillOrder | None = None
+    may_have_ended: bool = False
 
 
 Process = Starting | Adopting | Running | Killing
