@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -50,9 +52,13 @@ class Client:
         """Start a framework of PyPI's `library`."""
         where = [address] if library == "pymesos" else [library, f"{scheme}://{address}"]
         module = "run_pymesos" if library == "pymesos" else "run_avmesos"
+        self.start_module(module, *where, str(total), str(self.journal), *rest)
+
+    def start_module(self, module: str, *words: str) -> None:
+        """Start a program beside the libraries of PyPI."""
         command = [sys.executable, "-W", "ignore", "-m", f"tests.harness.mesos_clients.{module}"]
         path = os.pathsep.join([str(python_clients()), str(ROOT)])
-        self.run([*command, *where, str(total), str(self.journal), *rest], ROOT, PYTHONPATH=path)
+        self.run([*command, *words], ROOT, PYTHONPATH=path)
 
     def run(self, command: list[str], folder: Path, **environment: str) -> None:
         """Run a command."""
@@ -85,7 +91,6 @@ class Client:
         """Wait until the client has done all its work and has ended."""
         await self.until(lambda: self.process.poll() is not None)
         assert self.heard("done"), self.text()[-3000:]
-        assert self.heard("update", state="TASK_KILLED")
 
     async def logs(self, words: str, number: int) -> None:
         """Wait until the log has `words` so many times."""
@@ -124,6 +129,7 @@ async def test_a_framework_runs_its_tasks(library: str, client: Client, tmp_path
     async with real_cluster(tmp_path, RESOURCES, flags=flags) as cluster:
         client.start(library, str(at), 4)
         await client.ends()
+        assert client.heard("update", state="TASK_KILLED")
         await settled(cluster)
         assert library not in {
             name for name, view in (await cluster.frameworks()).items() if view.state == "connected"
@@ -211,6 +217,46 @@ async def test_a_framework_has_a_token(library: str, client: Client, tmp_path: P
             assert launch.task.task_id == "victim-1"
             (framework,) = secured.state.frameworks.values()
             assert framework.owner == "client/alice"
+
+
+async def test_a_framework_has_an_executor(client: Client, tmp_path: Path) -> None:
+    """Scheduler and executor are of pymesos; data and messages pass both ways."""
+    (at, executors) = free_addresses(2)
+    flags, own = ("--mesos-listen", str(at)), ("--mesos-listen", str(executors))
+    async with real_cluster(tmp_path, flags=flags) as cluster:
+        await cluster.start_agent("host0", RESOURCES, *own)
+        client.start_module("run_pymesos_executors", str(at), "10", str(client.journal))
+        await client.finishes(2)
+        assert client.heard("message")
+        cluster.kill("host0")
+        await cluster.start_agent("host0", RESOURCES, *own)
+        await client.finishes(5)
+        cluster.kill("master")
+        await cluster.start_master(*flags)
+        await client.ends()
+        # The executor has outlived its agent and the master.
+        assert not client.heard("executor_lost")
+        await settled(cluster)
+
+
+async def test_processes_of_pymesos_run_on_agents(client: Client, tmp_path: Path) -> None:
+    (at, executors) = free_addresses(2)
+    # The library starts its executor by the interpreter that it runs in.
+    environment = tmp_path / "environment"
+    venv.create(environment)
+    (packages,) = environment.glob("lib/*/site-packages")
+    (packages / "clients.pth").write_text(f"{python_clients()}\n{ROOT}\n")
+    async with real_cluster(tmp_path, flags=("--mesos-listen", str(at))) as cluster:
+        await cluster.start_agent("host0", RESOURCES, "--mesos-listen", str(executors))
+        python = str(environment / "bin/python")
+        module = "tests.harness.mesos_clients.run_pymesos_subprocess"
+        command = [python, "-W", "ignore", "-m", module, str(client.journal)]
+        client.run(command, tmp_path, MESOS_MASTER=str(at))
+        await client.until(lambda: client.process.poll() is not None)
+        assert client.heard("done"), client.text()[-3000:]
+        codes = [(each["code"], each["out"]) for each in client.heard("ended")]
+        assert codes == [(3, "through an agent"), (-signal.SIGTERM, "")]
+        await settled(cluster)
 
 
 class TwoMasters(Cluster):
