@@ -21,45 +21,56 @@ READ_BYTES: Final = 65_536
 # Characters of the largest texts that take the place of a value.
 LARGE: Final = 200_000
 _ID: Final = {"value": "x"}
+_CPUS: Final = {"name": "cpus", "type": "SCALAR", "scalar": {"value": 0.1}}
+_COMMAND: Final = {
+    "value": "true",
+    "shell": True,
+    "arguments": ["a"],
+    "environment": {"variables": [{"name": "A", "value": "b"}]},
+}
+_TASK: Final = {
+    "task_id": _ID,
+    "name": "t",
+    "agent_id": _ID,
+    "command": _COMMAND,
+    "resources": [
+        _CPUS,
+        {"name": "ports", "type": "RANGES", "ranges": {"range": [{"begin": 1, "end": 2}]}},
+        {"name": "zones", "type": "SET", "set": {"item": ["a"]}},
+    ],
+    "labels": {"labels": [{"key": "a", "value": "b"}]},
+    "limits": {"mem": {"value": 64}},
+    "kill_policy": {"grace_period": {"nanoseconds": 1}},
+    "max_completion_time": {"nanoseconds": 10**9},
+    "container": {"type": "MESOS", "mesos": {}},
+}
+_EXECUTOR: Final = {
+    "executor_id": {"value": "e"},
+    "command": _COMMAND,
+    "resources": [_CPUS],
+    "shutdown_grace_period": {"nanoseconds": 1},
+}
+_IN_EXECUTOR: Final = {
+    "task_id": _ID,
+    "agent_id": _ID,
+    "resources": [_CPUS],
+    "executor": _EXECUTOR,
+    "data": "AAAA",
+}
+_GROUP: Final = {
+    "executor": {"type": "DEFAULT", "executor_id": {"value": "d"}},
+    "task_group": {"tasks": [_TASK, _TASK]},
+}
+_OPERATIONS: Final = (
+    {"type": "LAUNCH", "launch": {"task_infos": [_TASK]}},
+    {"type": "LAUNCH", "launch": {"task_infos": [_IN_EXECUTOR]}},
+    {"type": "LAUNCH_GROUP", "launch_group": _GROUP},
+    {"type": "RESERVE", "id": {"value": "o"}, "reserve": {"resources": [_CPUS]}},
+    {"type": "UNRESERVE", "id": {"value": "o"}, "unreserve": {"resources": [_CPUS]}},
+    {"type": "CREATE", "id": {"value": "o"}, "create": {"volumes": [_CPUS]}},
+)
 _CALLS: Final[dict[str, Any]] = {
-    "ACCEPT": {
-        "offer_ids": [_ID],
-        "operations": [
-            {
-                "type": "LAUNCH",
-                "launch": {
-                    "task_infos": [
-                        {
-                            "task_id": _ID,
-                            "name": "t",
-                            "agent_id": _ID,
-                            "command": {
-                                "value": "true",
-                                "shell": True,
-                                "arguments": ["a"],
-                                "environment": {"variables": [{"name": "A", "value": "b"}]},
-                            },
-                            "resources": [
-                                {"name": "cpus", "type": "SCALAR", "scalar": {"value": 0.1}},
-                                {
-                                    "name": "ports",
-                                    "type": "RANGES",
-                                    "ranges": {"range": [{"begin": 1, "end": 2}]},
-                                },
-                                {"name": "zones", "type": "SET", "set": {"item": ["a"]}},
-                            ],
-                            "labels": {"labels": [{"key": "a", "value": "b"}]},
-                            "limits": {"mem": {"value": 64}},
-                            "kill_policy": {"grace_period": {"nanoseconds": 1}},
-                            "max_completion_time": {"nanoseconds": 10**9},
-                            "container": {"type": "MESOS", "mesos": {}},
-                        }
-                    ]
-                },
-            }
-        ],
-        "filters": {"refuse_seconds": 0.1},
-    },
+    "ACCEPT": {"offer_ids": [_ID], "operations": [], "filters": {"refuse_seconds": 0.1}},
     "DECLINE": {"offer_ids": [_ID], "filters": {"refuse_seconds": 1}},
     "REVIVE": {"roles": ["*"]},
     "SUPPRESS": {"roles": ["*"]},
@@ -183,6 +194,9 @@ class MesosAttack(Attack):
     def _request(self, kind: str, *, is_whole: bool = False) -> bytes:
         rng = self.rng
         call: Any = {"type": kind, kind.lower(): json.loads(json.dumps(_CALLS[kind]))}
+        if kind == "ACCEPT":
+            chosen = rng.choices(_OPERATIONS, k=rng.choice((0, 1, 1, 2, 4)))
+            call["accept"]["operations"] = json.loads(json.dumps(chosen))
         call = self._filled(call)
         for _ in range(0 if is_whole else rng.choice((0, 0, 1, 2, 5))):
             call[kind.lower()] = self._changed(call[kind.lower()])
