@@ -14,7 +14,7 @@ from croupier.v1.task_pb2 import TaskInfo
 from tests.harness.masters import RawAgent
 from tests.harness.mesos import RawScheduler, gateway, scalar, task
 
-FEATURES = ["executors", "groups"]
+FEATURES = ["executors", "groups", "mesos-executors"]
 
 
 def in_executor(offer: Json, task_id: str, executor_id: str = "e", **more: Any) -> Json:

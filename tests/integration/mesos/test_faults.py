@@ -113,7 +113,7 @@ async def test_odd_tasks_are_refused_one_by_one(
 
 async def test_no_call_makes_the_gateway_fail(master: MasterDaemon) -> None:
     async with RawAgent(master.address) as agent:
-        await agent.register(cpus=64, isolation=["executors", "groups"])
+        await agent.register(cpus=64, isolation=["executors", "groups", "mesos-executors"])
         attack = MesosAttack(gateway(master), seed=1)
         for _ in range(5):
             await attack.next()
