@@ -117,15 +117,6 @@ class Charges:
             leaf = self._members.leaf_to_charge(framework_id, role)
             self._tree.charge(leaf, part.scalars, tasks=0, owner=owner)
 
-    def release_part(
-        self, framework_id: FrameworkId, role: Role, place: AgentId, part: Resources
-    ) -> None:
-        """Release the part of a task that it took from a hold; the hold is dirty. O(log n)."""
-        hold, leaf = self._agents.agents[place], self._members.leaf(framework_id, role)
-        self._agents.give_back(place, part)
-        self._tree.charge(leaf, part.scalars, -1, tasks=0, owner=hold.owner)
-        self._waiters.update_surplus(leaf, has_released=True)
-
     def release_absent(self, framework_id: FrameworkId, role: Role, amount: Resources) -> None:
         """Release a task that was charged while its agent was absent. O(log n)."""
         add_amounts(self.absent_held, amount.scalars, -1)
@@ -179,12 +170,18 @@ class Charges:
             self._agents.mark_dirty(agent)
 
     def release(
-        self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources
+        self,
+        framework_id: FrameworkId,
+        role: Role,
+        agent_id: AgentId,
+        amount: Resources,
+        tasks: int = 1,
     ) -> None:
-        """Release the resources of a task; the agent is dirty. O(log n)."""
-        self._agents.agents[agent_id].count_tasks(framework_id, -1)
+        """Release the resources of a task; the agent is dirty. `tasks` as in `launch`. O(log n)."""
+        agent = self._agents.agents[agent_id]
+        agent.count_tasks(framework_id, -tasks)
         self._agents.give_back(agent_id, amount)
-        self._release(self._members.leaf(framework_id, role), amount.scalars)
+        self._release(self._members.leaf(framework_id, role), amount.scalars, tasks, agent.owner)
 
     def release_all(self, agent_id: AgentId, charges: Iterable[Charge]) -> None:
         """Release the resources of tasks on one agent. O(charges + leaves x log n)."""
@@ -209,8 +206,10 @@ class Charges:
         if leaf.limited:
             self._agents.mark_withheld_dirty()
 
-    def _release(self, leaf: Leaf, scalars: Mapping[str, int], tasks: int = 1) -> None:
-        self._tree.charge(leaf, scalars, -1, tasks)
+    def _release(
+        self, leaf: Leaf, scalars: Mapping[str, int], tasks: int = 1, owner: Leaf | None = None
+    ) -> None:
+        self._tree.charge(leaf, scalars, -1, tasks, owner)
         self._waiters.update_surplus(leaf, has_released=True)
         self._members.drop_if_left(leaf)
 

@@ -25,7 +25,7 @@ from croupier.model.ids import (
     check_role,
 )
 from croupier.model.principal import ANONYMOUS, Principal
-from croupier.model.resources import Resources, total_of
+from croupier.model.resources import NOTHING, Resources, total_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +57,8 @@ class HoldStatus:
 def hold_status(state: State, hold: Hold, now: float) -> HoldStatus:
     """Return the status of a hold. O(tasks of its agent)."""
     agent = state.agents[hold.agent_id]
-    tasks = [
-        task
-        for task in agent.tasks.values()
-        if task.hold_id == hold.hold_id and not task.state.is_terminal
-    ]
     framework = state.frameworks.get(hold.framework_id)
-    unused = hold.resources
-    for task in tasks:
-        # Of an absent agent, some may have ended.
-        unused = unused - task.held.within(unused)
+    tasks = [task for task in agent.tasks.values() if task.hold_id == hold.hold_id]
     return HoldStatus(
         hold.hold_id,
         hold.agent_id,
@@ -75,8 +67,8 @@ def hold_status(state: State, hold: Hold, now: float) -> HoldStatus:
         hold.framework_id,
         "" if framework is None else framework.name,
         hold.resources,
-        unused,
-        len(tasks),
+        state.unused(hold),
+        sum(not task.state.is_terminal for task in tasks),
         None if hold.expires_at is None else max(hold.expires_at - now, 0.0),
         hold.made_by,
         hold.is_charged,
@@ -88,15 +80,10 @@ def held_by_role(state: State) -> dict[Role, tuple[Resources, Resources]]:
     """Return the scalars that are held for each role and its frameworks, and what is unused."""
     found: dict[Role, tuple[Resources, Resources]] = {}
     for hold in state.holds.values():
-        if not hold.is_charged:
-            continue
-        held, unused = found.get(hold.role, (Resources(), Resources()))
-        idle = [hold.unused]
-        if hold.is_pooled:
-            offers = state.agents[hold.agent_id].offers.values()
-            offered = [each.resources for each in offers if each.hold_id == hold.hold_id]
-            idle = [state.allocator.queries.free(hold.place), *offered]
-        found[hold.role] = total_of([held, hold.resources]), total_of([unused, *idle])
+        if hold.is_charged:
+            held, unused = found.get(hold.role, (NOTHING, NOTHING))
+            more = state.unused(hold)
+            found[hold.role] = total_of([held, hold.resources]), total_of([unused, more])
     return found
 
 

@@ -33,7 +33,7 @@ from croupier.model.access import AccessPolicy, Permissions
 from croupier.model.deadlines import Deadlines
 from croupier.model.ids import NO_HOLD, AgentId, FrameworkId, HoldId, OfferId, Role, TaskId
 from croupier.model.principal import Principal, PrincipalName
-from croupier.model.resources import NOTHING, Resources, total_of
+from croupier.model.resources import NOTHING, Resources, sum_of, total_of
 from croupier.model.task import Reason, TaskState
 from croupier.model.verdict import Verdict
 
@@ -346,8 +346,9 @@ class State:
     def _release_part(self, task: Task) -> None:
         """Give back to a hold what a task took from it."""
         if task.held:
-            part = (task.framework_id, task.role, self.holds[task.hold_id].place, task.held)
-            self.allocator.charges.release_part(*part)
+            place = self.holds[task.hold_id].place
+            part = (task.framework_id, task.role, place, task.held)
+            self.allocator.charges.release(*part, tasks=0)
 
     def _on_released(self, task: Task) -> None:
         task.hold_as(TaskHold.RELEASED)
@@ -372,13 +373,23 @@ class State:
 
     def charge_absent_hold(self, hold: Hold) -> None:
         """Charge the owner of a hold for what the tasks of its absent agent do not use of it."""
-        tasks = self.agents[hold.agent_id].tasks.values()
-        taken = total_of(task.held for task in tasks if task.hold_id == hold.hold_id)
-        whole = Resources(hold.resources.scalars)
-        # The store does not know which of them have ended, so they may have more than all of it.
-        hold.unused = whole - taken.within(whole)
+        hold.unused = Resources(self.unused(hold).scalars)
         self.allocator.holds.charge_absent(hold.owner, hold.unused.scalars)
         hold.move(HoldState.ABSENT)
+
+    def unused(self, hold: Hold) -> Resources:
+        """Return what no task uses of a hold. O(offers of its agent); if that is away, O(tasks)."""
+        agent = self.agents[hold.agent_id]
+        if hold.is_pooled:
+            offers = [each for each in agent.offers.values() if each.hold_id == hold.hold_id]
+            free = self.allocator.queries.free(hold.place)
+            return sum_of([free, *(offer.resources for offer in offers)])
+        unused = hold.resources
+        for task in agent.tasks.values():
+            if task.hold_id == hold.hold_id:
+                # The store does not know which have ended: they may have more than all of it.
+                unused = unused - task.held.within(unused)
+        return unused
 
     def lose_hold(self, hold: Hold) -> None:
         """Stop charging for a hold. It is not offered; tasks in it hold nothing, or run on."""

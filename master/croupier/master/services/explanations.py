@@ -29,7 +29,7 @@ from croupier.master.services.visibility import Visibility
 from croupier.model.errors import NotFound
 from croupier.model.ids import AgentId, FrameworkId, Role, short_id
 from croupier.model.principal import ANONYMOUS, Principal
-from croupier.model.resources import Resources, total_of
+from croupier.model.resources import total_of
 from croupier.v1 import operator_pb2 as pb
 
 # Causes that lie in a role, mostly another one, with the text for callers that may not view it.
@@ -144,10 +144,7 @@ def _holds(state: State, framework: Framework) -> Iterable[PassedOver]:
         if not mine:
             continue
         held = total_of(hold.resources for hold in mine)
-        taken = total_of(
-            task.held for task in framework.tasks.values() if task.is_counted and task.role == role
-        )
-        unused = Resources({name: held[name] - taken[name] for name in held.scalars})
+        unused = total_of(map(state.unused, mine))
         number = "a hold" if len(mine) == 1 else f"{len(mine)} holds"
         detail = (
             f"{number} of {held or 'ranges'} counts in its share,"
