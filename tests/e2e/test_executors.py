@@ -216,3 +216,35 @@ async def test_the_next_agent_ends_an_executor_that_died_or_does_not_return(tmp_
         assert ended.reason is Reason.EXECUTOR_REREGISTRATION_TIMEOUT
         ended = await own.has("e1", TaskState.FAILED)
         assert ended.reason is Reason.EXECUTOR_REREGISTRATION_TIMEOUT
+
+
+async def test_the_example_adds_up_what_its_workers_return(tmp_path: Path) -> None:
+    example = Path(__file__).parents[2] / "framework_sdk" / "examples" / "worker_pool.py"
+    async with real_cluster(tmp_path, HAS, HAS, flags=QUICK) as cluster:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-W", "error", str(example), "50",
+            env={**os.environ, "CROUPIER_MASTER": cluster.master},
+            stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        async with asyncio.timeout(60):
+            out, _ = await process.communicate()
+        assert (process.returncode, out.decode()) == (0, "the sum of the squares is 42925\n")
+
+
+async def test_a_flood_of_updates_and_messages_ends(tmp_path: Path) -> None:
+    async with real_cluster(tmp_path, HAS, flags=QUICK) as cluster, owned(cluster, tmp_path) as own:
+        tasks = (own.task("t1", "flood 300"), own.task("t2", "chatter 1000"))
+        await own.launch(own.executor(), *tasks)
+        await own.has("t1", TaskState.FINISHED)
+        await own.has("t2", TaskState.FINISHED)
+        numbers = [status.sequence for status in own.updates if status.task_id == "t1"]
+        assert numbers == list(range(1, len(numbers) + 1))
+
+
+async def test_the_tasks_of_an_executor_that_exits_fail(tmp_path: Path) -> None:
+    async with real_cluster(tmp_path, HAS, flags=QUICK) as cluster, owned(cluster, tmp_path) as own:
+        await own.launch(own.executor(), own.task("t1", "sleep"), own.task("t2", "exit 3"))
+        ended = await own.has("t1", TaskState.FAILED)
+        assert ended.reason is Reason.EXECUTOR_TERMINATED
+        assert ended.message == "its executor e1 ended: exited with code 3"
+        assert (await own.has("e1", TaskState.FAILED)).exit_code == 3

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from croupier.model.errors import Unavailable
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.task import MASTER_SEQUENCE, Source, TaskState, TaskStatus
 from croupier.process.clock import SystemClock
@@ -244,3 +245,16 @@ async def test_they_are_sent_before_the_framework_ends() -> None:
     await eventually(lambda: sent)
     calls.on_verdict(pb.Verdict(seq=sent[0].seq))
     await ending
+
+
+async def test_a_message_is_not_sent_again_on_another_stream() -> None:
+    calls, sent = connected()
+    message = pb.Call(send_message=pb.SendMessage(task_id="e1", data=b"once"))
+    making = asyncio.create_task(calls.make(message))
+    await eventually(lambda: sent)
+    calls.detach()
+    again: list[pb.Call] = []
+    calls.attach(again.append, 0)
+    with pytest.raises(Unavailable, match="may be lost"):
+        await making
+    assert again == []
