@@ -18,8 +18,8 @@ import logging
 import os
 import signal
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,9 +28,9 @@ from typing import Final
 import grpc.aio
 
 from croupier.model.errors import InvalidRequest, Unavailable
-from croupier.model.executor import check_message
+from croupier.model.executor import LONGEST_PATH, SOCKET_VARIABLE, TOKEN_VARIABLE, check_message
 from croupier.model.resources import Resources
-from croupier.model.task import MAX_MESSAGE, TaskState
+from croupier.model.task import MAX_MESSAGE, TaskState, check_news
 from croupier.net.errors import error_from_wire
 from croupier.net.task_scope import end, reraise_own_cancellation
 from croupier.sdk.log import log_event
@@ -38,10 +38,7 @@ from croupier.v1 import executor_pb2 as pb
 from croupier.v1 import task_pb2
 from croupier.v1.executor_pb2_grpc import ExecutorServiceStub
 from croupier.wire.resources import resources_from_wire
-from croupier.wire.task import check_news
 
-SOCKET_VARIABLE: Final = "CROUPIER_EXECUTOR_SOCKET"
-TOKEN_VARIABLE: Final = "CROUPIER_EXECUTOR_TOKEN"  # noqa: S105 - a name
 # Updates that the agent has not recorded; more of them wait.
 MOST_UPDATES: Final = 64
 # Messages that wait to be sent; more of them are lost.
@@ -51,8 +48,6 @@ MOST_HANDLERS: Final = 1_000
 FIRST_RETRY_S, LAST_RETRY_S = 0.1, 2.0
 # The time that the last updates have to arrive when the executor stops.
 FLUSH_S: Final = 5.0
-# Longer paths do not fit into the address of a unix socket.
-LONGEST_PATH: Final = 100
 _OPTIONS: Final = [
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
@@ -158,8 +153,8 @@ class Executor:
         """
         if state not in _STATES:
             raise InvalidRequest(f"an executor cannot report {state.name}")
-        named = [task_pb2.Label(key=key, value=each) for key, each in (labels or {}).items()]
-        check_news(task_pb2.TaskStatus(data=data, labels=named))
+        named = dict(labels or {}).items()
+        check_news(data, named)
         while len(self._updates) >= MOST_UPDATES:
             self._recorded.clear()
             await self._recorded.wait()
@@ -169,7 +164,7 @@ class Executor:
             state=task_pb2.TaskState.ValueType(state),
             message=message[:MAX_MESSAGE],
             data=data,
-            labels=named,
+            labels=[task_pb2.Label(key=key, value=each) for key, each in named],
             number=self._last_number,
         )
         self._changed.set()
@@ -251,7 +246,8 @@ class Executor:
             try:
                 if await self._connect():
                     retry_s = FIRST_RETRY_S
-            except Unavailable as error:
+            except (Unavailable, OSError) as error:
+                # OSError: the directory of the socket is not there.
                 log_event(logging.WARNING, "agent_refused", error=str(error))
             await asyncio.sleep(retry_s)
             retry_s = min(2 * retry_s, LAST_RETRY_S)
@@ -262,7 +258,7 @@ class Executor:
         Raises:
             CroupierError: if the agent refused the executor.
         """
-        with _Target(self._socket) as target:
+        with _address(Path(self._socket)) as target:
             async with grpc.aio.insecure_channel(target, options=_OPTIONS) as channel:
                 call = ExecutorServiceStub(channel).Connect(self._requests())
                 try:
@@ -344,19 +340,14 @@ class Executor:
         self._recorded.set()
 
 
-class _Target:
-    """The address of the agent's socket, by a short path if its own is too long."""
-
-    def __init__(self, path: str) -> None:
-        self._path, self._directory = Path(path), -1
-
-    def __enter__(self) -> str:
-        if len(str(self._path)) <= LONGEST_PATH:
-            return f"unix:{self._path}"
-        with suppress(OSError):
-            self._directory = os.open(self._path.parent, os.O_PATH | os.O_CLOEXEC)
-        return f"unix:/proc/self/fd/{self._directory}/{self._path.name}"
-
-    def __exit__(self, *_: object) -> None:
-        if self._directory >= 0:
-            os.close(self._directory)
+@contextmanager
+def _address(socket: Path) -> Iterator[str]:
+    """Yield the address of the agent's socket, by a short path if its own is too long."""
+    if len(str(socket)) <= LONGEST_PATH:
+        yield f"unix:{socket}"
+        return
+    directory = os.open(socket.parent, os.O_PATH | os.O_CLOEXEC)
+    try:
+        yield f"unix:/proc/self/fd/{directory}/{socket.name}"
+    finally:
+        os.close(directory)

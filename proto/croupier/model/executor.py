@@ -8,6 +8,11 @@ from typing import Final
 
 from croupier.model.errors import InvalidRequest
 
+# The variables by which an executor finds its agent, and by which the agent knows it.
+SOCKET_VARIABLE: Final = "CROUPIER_EXECUTOR_SOCKET"
+TOKEN_VARIABLE: Final = "CROUPIER_EXECUTOR_TOKEN"  # noqa: S105 - a name
+# Longer paths do not fit into the address of a unix socket.
+LONGEST_PATH: Final = 100
 # How an executor speaks to its agent.
 OWN_API: Final = ""
 MESOS_API: Final = "mesos"

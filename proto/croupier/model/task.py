@@ -11,13 +11,19 @@ GONE_BY_OPERATOR are final.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Final
 
 from croupier.model.errors import Conflict, InvalidRequest
-from croupier.model.executor import MAX_TASK_DATA, MESOS_API, ExecutorSpec
+from croupier.model.executor import (
+    MAX_TASK_DATA,
+    MAX_UPDATE_DATA,
+    MAX_UPDATE_ID,
+    MESOS_API,
+    ExecutorSpec,
+)
 from croupier.model.ids import AgentId, FrameworkId, TaskId, check_id
 from croupier.model.isolation import (
     MAX_COMPLETION_MS,
@@ -413,6 +419,16 @@ def check_grace(grace_ms: int) -> int:
     if not 0 <= grace_ms <= MAX_GRACE_MS:
         raise InvalidRequest("the kill grace must be between 0 and 24 hours")
     return grace_ms
+
+
+def check_news(data: bytes, labels: Collection[tuple[str, str]], update_id: bytes = b"") -> None:
+    """Raise InvalidRequest if what an executor says of its task is too large."""
+    if len(data) > MAX_UPDATE_DATA:
+        raise InvalidRequest(f"the data of an update are larger than {MAX_UPDATE_DATA} bytes")
+    if len(update_id) > MAX_UPDATE_ID:
+        raise InvalidRequest(f"the name of an update is longer than {MAX_UPDATE_ID} bytes")
+    if len(labels) > MAX_LABELS or any(max(map(len, label)) > MAX_LABEL for label in labels):
+        raise InvalidRequest(f"an update has at most {MAX_LABELS} labels of {MAX_LABEL} characters")
 
 
 @dataclass(frozen=True, slots=True)

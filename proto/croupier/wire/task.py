@@ -16,8 +16,6 @@ from croupier.model.demand import MAX_SHAPES, Demand, check_demands
 from croupier.model.errors import InvalidRequest
 from croupier.model.executor import (
     MAX_TIMEOUT_MS,
-    MAX_UPDATE_DATA,
-    MAX_UPDATE_ID,
     ExecutorSpec,
     check_message,
 )
@@ -37,7 +35,6 @@ from croupier.model.task import (
     DEFAULT_GRACE_MS,
     MASTER_SEQUENCE,
     MAX_GRACE_MS,
-    MAX_LABEL,
     MAX_LABELS,
     MAX_MESSAGE,
     MAX_WORDS,
@@ -47,6 +44,7 @@ from croupier.model.task import (
     TaskInfo,
     TaskState,
     TaskStatus,
+    check_news,
 )
 from croupier.model.task_group import GroupPart, TaskGroup
 from croupier.v1 import agent_pb2, framework_pb2, task_pb2
@@ -136,7 +134,6 @@ def task_from_wire(wire: pb.TaskInfo) -> TaskInfo:
     check_count(len(command.argv), MAX_WORDS, "words in a command")
     check_count(len(command.environment), MAX_WORDS, "variables in an environment")
     check_count(len(command.secrets), MAX_SECRETS, "secrets of a task")
-    check_count(len(wire.labels), MAX_LABELS, "labels on a task")
     task = TaskInfo(
         task_id=TaskId(wire.task_id),
         command=Command(
@@ -153,7 +150,7 @@ def task_from_wire(wire: pb.TaskInfo) -> TaskInfo:
         grace_ms=min(wire.kill_policy.grace_ms, MAX_GRACE_MS + 1)
         if wire.HasField("kill_policy")
         else DEFAULT_GRACE_MS,
-        labels=labels_from_wire(wire.labels),
+        labels=labels_from_wire(wire.labels, "on a task"),
         limits=LIMITS.from_wire(wire.limits) if wire.HasField("limits") else NO_LIMITS,
         isolation=ISOLATION.from_wire(wire.isolation)
         if wire.HasField("isolation")
@@ -227,7 +224,8 @@ def status_from_wire(wire: pb.TaskStatus) -> TaskStatus:
         raise InvalidRequest(
             f"task {wire.task_id[:255]!r}: no update has the number {wire.sequence}"
         )
-    check_news(wire)
+    labels = labels_from_wire(wire.labels, "in an update")
+    check_news(wire.data, labels, wire.update_id)
     try:
         state, source = TaskState(wire.state), Source(wire.source)
     except ValueError:
@@ -254,25 +252,14 @@ def status_from_wire(wire: pb.TaskStatus) -> TaskStatus:
         usage=USAGE.from_wire(wire.usage) if wire.HasField("usage") else None,
         successor=TaskId(wire.successor),
         data=wire.data,
-        labels=labels_from_wire(wire.labels),
+        labels=labels,
         update_id=wire.update_id,
     )
 
 
-def check_news(wire: pb.TaskStatus) -> None:
-    """Raise InvalidRequest if what an executor says of its task is too large."""
-    if len(wire.data) > MAX_UPDATE_DATA:
-        raise InvalidRequest(f"the data of an update are larger than {MAX_UPDATE_DATA} bytes")
-    if len(wire.update_id) > MAX_UPDATE_ID:
-        raise InvalidRequest(f"the name of an update is longer than {MAX_UPDATE_ID} bytes")
-    labels = wire.labels
-    check_count(len(labels), MAX_LABELS, "labels in an update")
-    if any(len(each.key) > MAX_LABEL or len(each.value) > MAX_LABEL for each in labels):
-        raise InvalidRequest(f"a label in an update is longer than {MAX_LABEL} characters")
-
-
-def labels_from_wire(wire: Sequence[pb.Label]) -> tuple[tuple[str, str], ...]:
-    """Return labels as pairs."""
+def labels_from_wire(wire: Sequence[pb.Label], where: str) -> tuple[tuple[str, str], ...]:
+    """Return labels as pairs; raise InvalidRequest if there are too many."""
+    check_count(len(wire), MAX_LABELS, f"labels {where}")
     return tuple((each.key, each.value) for each in wire)
 
 

@@ -14,17 +14,12 @@ import grpc.aio
 from croupier.agent.core import effects as fx
 from croupier.agent.core.events import ExecutorUpdated
 from croupier.agent.core.on_executor import REPORTABLE
-from croupier.agent.executors.streams import (
-    SOCKET_VARIABLE,
-    TOKEN_VARIABLE,
-    Message,
-    Stream,
-    Streams,
-)
+from croupier.agent.executors.streams import Message, Stream, Streams
 from croupier.agent.isolation.isolator import Launch
 from croupier.model.errors import CroupierError, InvalidRequest, ProtocolViolation, Unavailable
+from croupier.model.executor import LONGEST_PATH, SOCKET_VARIABLE, TOKEN_VARIABLE
 from croupier.model.ids import MAX_ID_BYTES, TaskId
-from croupier.model.task import MAX_MESSAGE, TaskState
+from croupier.model.task import MAX_MESSAGE, TaskState, check_news
 from croupier.net.errors import error_to_wire
 from croupier.net.task_scope import end
 from croupier.net.transport import make_server
@@ -34,14 +29,12 @@ from croupier.v1.executor_pb2_grpc import (
     ExecutorServiceServicer,
     add_ExecutorServiceServicer_to_server,
 )
-from croupier.wire.task import check_news, labels_from_wire, task_to_wire
+from croupier.wire.task import labels_from_wire, task_to_wire
 
 # The time to send REGISTER.
 REGISTER_S: Final = 10.0
 MOST_LISTED: Final = 100_000
 SOCKET: Final = "socket"
-# Longer paths do not fit into the address of a unix socket.
-LONGEST_PATH: Final = 100
 _STATES: Final = {int(state): state for state in REPORTABLE}
 
 _Context = grpc.aio.ServicerContext[
@@ -195,7 +188,8 @@ def _update(stream: Stream, wire: pb.ExecutorUpdate) -> ExecutorUpdated:
         raise InvalidRequest(f"an executor reports {names}, not {wire.state}")
     if not wire.number or len(wire.task_id) > MAX_ID_BYTES:
         raise InvalidRequest("an update has a number from 1, and a task id")
-    check_news(task_pb2.TaskStatus(data=wire.data, labels=wire.labels))
+    labels = labels_from_wire(wire.labels, "in an update")
+    check_news(wire.data, labels)
     return ExecutorUpdated(
         stream.key,
         stream.number,
@@ -204,7 +198,7 @@ def _update(stream: Stream, wire: pb.ExecutorUpdate) -> ExecutorUpdated:
         wire.number.to_bytes(8, "big"),
         wire.message[:MAX_MESSAGE],
         wire.data,
-        labels_from_wire(wire.labels),
+        labels,
     )
 
 

@@ -24,13 +24,11 @@ from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key
 from croupier.model.clock import Clock
 from croupier.model.errors import Unauthenticated, Unavailable
-from croupier.model.executor import EXECUTOR_MESSAGES, check_message, message_cost
+from croupier.model.executor import EXECUTOR_MESSAGES, TOKEN_VARIABLE, check_message, message_cost
 from croupier.model.ids import TaskId
 from croupier.model.token_bucket import Bucket
 from croupier.process.inbox import Inbox
 
-SOCKET_VARIABLE: Final = "CROUPIER_EXECUTOR_SOCKET"
-TOKEN_VARIABLE: Final = "CROUPIER_EXECUTOR_TOKEN"  # noqa: S105 - a name
 DIRECTORY: Final = "executors"
 # Messages that wait for one executor, and their bytes.
 MOST_QUEUED: Final = 10_000

@@ -45,9 +45,9 @@ from croupier.model.errors import (
     Unavailable,
     shortened,
 )
-from croupier.model.executor import MAX_UPDATE_DATA, MESOS_API
+from croupier.model.executor import MESOS_API
 from croupier.model.ids import FrameworkId, TaskId
-from croupier.model.task import MAX_LABEL, MAX_LABELS, MAX_MESSAGE, TaskState
+from croupier.model.task import MAX_MESSAGE, TaskState, check_news
 from croupier.process.http.bodies import read_body
 from croupier.process.http.connections import HttpLimits
 from croupier.process.http.routes import Requirement, Route
@@ -219,8 +219,9 @@ def _update(stream: Stream, status: Json) -> ExecutorUpdated:
     if len(uuid) != _UUID_BYTES:
         raise InvalidRequest("uuid does not have 16 bytes")
     data = data_of(status, "data")
-    if len(data) > MAX_UPDATE_DATA:
-        raise InvalidRequest(f"the data of an update are larger than {MAX_UPDATE_DATA} bytes")
+    listed = entries(entry(status, "labels"), "labels")
+    labels = tuple((text(each, "key"), text(each, "value")) for each in listed)
+    check_news(data, labels)
     return ExecutorUpdated(
         stream.key,
         stream.number,
@@ -229,13 +230,5 @@ def _update(stream: Stream, status: Json) -> ExecutorUpdated:
         uuid,
         text(status, "message")[:MAX_MESSAGE],
         data,
-        _labels(status),
+        labels,
     )
-
-
-def _labels(status: Json) -> tuple[tuple[str, str], ...]:
-    labels = entries(entry(status, "labels"), "labels")
-    found = tuple((text(each, "key"), text(each, "value")) for each in labels)
-    if len(found) > MAX_LABELS or any(max(map(len, each)) > MAX_LABEL for each in found):
-        raise InvalidRequest(f"at most {MAX_LABELS} labels of {MAX_LABEL} characters")
-    return found
