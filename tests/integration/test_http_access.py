@@ -45,6 +45,7 @@ API_PATHS = (
     "/api/v1/frameworks/{framework_id}/why",
     "/api/v1/heatmap",
     "/api/v1/history",
+    "/api/v1/holds",
     "/api/v1/master",
     "/api/v1/masters",
     "/api/v1/offers",
@@ -67,6 +68,7 @@ API_ACTIONS = (
     "/api/v1/agents/{agent_id}/gone",
     "/api/v1/agents/{agent_id}/reactivate",
     "/api/v1/frameworks/{framework_id}/teardown",
+    "/api/v1/holds/{hold_id}/release",
     "/api/v1/roles",
     "/api/v1/tasks/{framework_id}/{task_id}/kill",
 )

@@ -18,6 +18,7 @@ from croupier.mesos.fields import Json
 from croupier.model.access import Action
 from croupier.model.errors import InvalidRequest
 from croupier.net.address import Address
+from croupier.process.http.routes import Requirement
 from croupier.process.tls.flags import TlsFlags
 from tests.harness.certificates import authority
 from tests.harness.elections import FakeElection, elected_master, leads
@@ -25,6 +26,8 @@ from tests.harness.masters import ANY_PORT, running_master
 from tests.harness.mesos import RawScheduler, gateway
 from tests.harness.secured import SecuredMaster, secured_master
 from tests.integration.test_imports import loaded_by
+
+OPEN = ("version", "health", "redirect")
 
 
 @pytest.fixture
@@ -162,3 +165,18 @@ with contextlib.redirect_stdout(io.StringIO()):
     loaded = loaded_by(statement)
     assert "aiohttp" in loaded
     assert not [name for name in loaded if ".mesos" in name]
+
+
+async def test_only_what_says_nothing_of_the_cluster_needs_no_credential(
+    secured: SecuredMaster,
+) -> None:
+    """The handler of the scheduler API checks the credential itself."""
+    at = gateway(secured.master)
+    async with aiohttp.ClientSession() as http, http.get(f"http://{at}/health"):
+        pass
+    server = secured.master._mesos.server if secured.master._mesos else None
+    assert server is not None
+    found = server.routes.requirements.items()
+    open_paths = {path for path, requirement in found if requirement is Requirement.PUBLIC}
+    named = {f"{prefix}/{name}" for prefix in ("", "/master") for name in OPEN}
+    assert open_paths == {*named, "/api/v1/scheduler", "/healthz", "/readyz"}
