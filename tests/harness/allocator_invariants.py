@@ -89,7 +89,7 @@ def _check_holdings(tree: Tree, pool: AgentPool, charges: Charges) -> None:
     held: Amounts = {}
     for agent in pool.agents.values():
         assert agent.free <= agent.total, agent.agent_id
-        if agent.held_for is None:
+        if agent.owner is None:
             # All of a hold is charged.
             add_amounts(free, agent.free.scalars, 1)
         else:

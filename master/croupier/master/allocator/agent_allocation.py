@@ -195,13 +195,10 @@ class AgentAllocation:
     def _neediest(self) -> Leaf | None:
         """Return the eligible leaf that comes first, among those that the agent is for."""
         profile = self._profile if self._profile.misfits else None
-        held_for = self._agent.held_for
-        if held_for is None:
-            return self._tree.neediest(self._is_eligible, profile)
-        if held_for.role_node is not None:
-            return self._tree.neediest(self._is_eligible, profile, held_for.role_node)
-        leaf = held_for.leaf
-        return leaf if leaf.is_listed and self._is_eligible(leaf) else None
+        owner, role = self._agent.owner, self._agent.held_role
+        if owner is None or role is not None:
+            return self._tree.neediest(self._is_eligible, profile, role)
+        return owner if owner.is_listed and self._is_eligible(owner) else None
 
     def _skips_backing_off(self) -> bool:
         """Return whether a leaf of a party that backs off was skipped as a misfit.

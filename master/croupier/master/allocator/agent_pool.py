@@ -45,28 +45,6 @@ class Earmark:
         return Earmark(self.leaf, amount, self.until) if amount else None
 
 
-@dataclass(frozen=True, slots=True)
-class HeldFor:
-    """The frameworks that a hold is for.
-
-    Attributes:
-        leaf: the owner, which is charged for the unused part.
-        role_node: the role for which it is held; None if it is for the owner alone.
-    """
-
-    leaf: Leaf
-    role_node: RoleNode | None = None
-
-    def serves(self, leaf: Leaf) -> bool:
-        """Return whether the leaf may be dealt the hold."""
-        return leaf is self.leaf if self.role_node is None else self.role_node in leaf.path
-
-    def __str__(self) -> str:
-        if self.role_node is None:
-            return f"framework {self.leaf.framework_id}"
-        return f"role {self.role_node.role}"
-
-
 @dataclass(slots=True, eq=False)
 class PooledAgent:
     """An agent as the allocator sees it, or a hold, which is dealt like an agent of its own.
@@ -82,7 +60,8 @@ class PooledAgent:
             goes on.
         is_waited_for: whether a framework waits for the end of the round.
         profile, profile_version: kept by `profiles`.
-        held_for: of a hold, who may be dealt it; None for an agent.
+        owner: of a hold, the leaf that is charged for its unused part; None for an agent.
+        held_role: the role for which it is held; None if it is for the owner alone.
         cut_from: of a hold, its agent, with which it shares `tasks`.
         holds: the holds that were cut from it.
     """
@@ -99,7 +78,8 @@ class PooledAgent:
     is_waited_for: bool = False
     profile: Profile | None = None
     profile_version: int = -1
-    held_for: HeldFor | None = None
+    owner: Leaf | None = None
+    held_role: RoleNode | None = None
     cut_from: PooledAgent | None = None
     holds: dict[AgentId, PooledAgent] = field(default_factory=dict)
 
@@ -107,9 +87,12 @@ class PooledAgent:
         self.free = self.total
 
     @property
-    def owner(self) -> Leaf | None:
-        """The leaf that is charged for the hold; None for an agent."""
-        return None if self.held_for is None else self.held_for.leaf
+    def held_for(self) -> str:
+        """Whom a hold is for, in words."""
+        assert self.owner is not None
+        if self.held_role is None:
+            return f"framework {self.owner.framework_id}"
+        return f"role {self.held_role.role}"
 
     @property
     def whole(self) -> Resources:
@@ -118,7 +101,9 @@ class PooledAgent:
 
     def serves(self, leaf: Leaf) -> bool:
         """Return whether the leaf may be dealt this agent or hold."""
-        return self.held_for is None or self.held_for.serves(leaf)
+        if self.held_role is not None:
+            return self.held_role in leaf.path
+        return self.owner is None or self.owner is leaf
 
     def count_tasks(self, framework_id: FrameworkId, number: int) -> None:
         """Add tasks of a framework; a negative number takes them away."""
@@ -223,7 +208,7 @@ class AgentPool:
         return len(self._queue) + len(self._held_queue)
 
     def _enqueue(self, agent: PooledAgent) -> None:
-        queue = self._queue if agent.held_for is None else self._held_queue
+        queue = self._queue if agent.owner is None else self._held_queue
         queue.put(agent.agent_id, agent.free)
 
     def mark_dirty(self, agent: PooledAgent) -> None:

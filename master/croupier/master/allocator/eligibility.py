@@ -139,21 +139,20 @@ class Eligibility:
         With `only_queued`, check its submitted tasks; it has some.
         """
         found: Fit | Rejection
-        if not self._agent.serves(leaf):
+        owner = self._agent.owner
+        if owner is not None and not self._agent.serves(leaf):
             held_for = self._agent.held_for
-            assert held_for is not None
-            held_by = held_for.leaf
-            text = Text(_HELD, held_for, role=held_by.role, rival=held_by.framework_id)
+            text = Text(_HELD, held_for, role=owner.role, rival=owner.framework_id)
             return Rejection(Cause.HELD, text)
         if leaf.pending is None:
             found = self._check_remainder(leaf)
         else:
             found = self._check_demand(leaf, leaf.queued.values() if only_queued else leaf.pending)
         if self.starved and isinstance(found, Fit):
-            owner = self._reserved_for(leaf, found)
-            if owner is not None:
+            kept_for = self._reserved_for(leaf, found)
+            if kept_for is not None:
                 self.is_contended = True
-                return Rejection(Cause.KEPT, reasons.reserved(owner))
+                return Rejection(Cause.KEPT, reasons.reserved(kept_for))
         return found
 
     def refused(self, leaf: Leaf, candidate: Resources) -> Rejection | None:
@@ -341,7 +340,7 @@ class Eligibility:
         return Rejection(Cause.SCARCE, Text(_SCARCE, ", ".join(names)))
 
     def _scarce_names(self, unit: Resources) -> tuple[str, ...]:
-        if self._agent.held_for is not None or self._rules.scarce.isdisjoint(self.left.scalars):
+        if self._agent.owner is not None or self._rules.scarce.isdisjoint(self.left.scalars):
             return ()
         return tuple(
             name

@@ -37,7 +37,7 @@ def of_leaf(leaf: Leaf, state: AllocatorState, now: float) -> Iterator[PassedOve
     if cause is not None:
         yield cause
         return
-    active = sum(agent.is_active and agent.held_for is None for agent in pool.agents.values())
+    active = sum(agent.is_active and agent.owner is None for agent in pool.agents.values())
     if not active:
         detail = "no agent takes tasks now" if pool.agents else "no agent is registered"
         yield PassedOver(Cause.NO_AGENTS, 0, detail, leaf.role)
@@ -109,7 +109,6 @@ def _held(leaf: Leaf, agent: PooledAgent) -> PassedOver | None:
         return None
     hold = max(holds, key=lambda each: sorted(each.total.scalars.values(), reverse=True))
     owner = hold.owner
-    assert hold.held_for is not None
     assert owner is not None
     detail = f"{hold.total} of it is held for {hold.held_for}"
     role, rival = owner.role, owner.framework_id
@@ -225,7 +224,7 @@ def _outranked(leaf: Leaf, tree: Tree, agents: int) -> PassedOver:
 
 def _fits_nowhere(leaf: Leaf, pool: AgentPool) -> list[PassedOver]:
     """Return that a demand fits on no agent, even if that were empty. O(agents)."""
-    agents = [agent for agent in pool.agents.values() if agent.held_for is None]
+    agents = [agent for agent in pool.agents.values() if agent.owner is None]
     alike = {agent.profile or agent: agent for agent in agents}.values()
     # What is held of an agent may come free.
     whole = {agent: agent.whole if agent.holds else agent.total for agent in alike}

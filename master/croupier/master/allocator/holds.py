@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from croupier.master.allocator import limits
-from croupier.master.allocator.agent_pool import HeldFor, PooledAgent
+from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.charges import Charges
-from croupier.master.allocator.node import DEFAULT, Leaf, add_amounts
+from croupier.master.allocator.node import DEFAULT, Leaf, RoleNode, add_amounts
 from croupier.master.allocator.state import AllocatorState
 from croupier.model.ids import NO_FRAMEWORK, AgentId, FrameworkId, Role
 from croupier.model.resources import NOTHING, Resources
@@ -55,28 +55,29 @@ class Holds:
         Raises:
             ValueError: if that much is not free on the agent.
         """
-        agent, held_for = self._agents.agents[agent_id], self._held_for(owner)
+        agent, (leaf, role) = self._agents.agents[agent_id], self._charged(owner)
         hold = PooledAgent(
             place,
             amount,
             agent.facts,
             is_active=agent.is_active,
             tasks=agent.tasks,
-            held_for=held_for,
+            owner=leaf,
+            held_role=role,
             cut_from=agent,
         )
         if taker is None:
             self._agents.set_free(agent, agent.free - amount)
-            self._tree.charge(held_for.leaf, amount.scalars, tasks=0)
+            self._tree.charge(leaf, amount.scalars, tasks=0)
         else:
             self._tree.launch(self._members.leaf(*taker), amount.scalars)
             hold.free = NOTHING
         self._resize(agent, agent.total - amount)
         agent.holds[place] = hold
         self._agents.add(hold)
-        self._count(held_for, 1)
-        if held_for.leaf.limited:
-            self._waiters.update_surplus(held_for.leaf)
+        self._count(hold, 1)
+        if leaf.limited:
+            self._waiters.update_surplus(leaf)
             self._agents.mark_withheld_dirty()
 
     def end(self, place: AgentId) -> None:
@@ -85,19 +86,19 @@ class Holds:
         Its unused part is free. O(frameworks that may use it).
         """
         hold = self._agents.remove(place)
-        agent, held_for = hold.cut_from, hold.held_for
+        agent, owner = hold.cut_from, hold.owner
         assert agent is not None
-        assert held_for is not None
+        assert owner is not None
         self._state.profiles.release(hold)
-        for leaf in self._users(held_for):
+        for leaf in _users(hold):
             leaf.reservations.forget(place)
             for pending in leaf.pending or ():
                 pending.unmet.pop(place, None)
         del agent.holds[place]
         self._resize(agent, agent.total + hold.total)
         self._agents.give_back(agent.agent_id, hold.free)
-        self._count(held_for, -1)
-        self._release(held_for.leaf, hold.free.scalars)
+        self._count(hold, -1)
+        self._release(owner, hold.free.scalars)
 
     def shrink(self, place: AgentId, amount: Resources) -> None:
         """Give a part of what is unused of a hold back to its agent. O(log n).
@@ -132,30 +133,25 @@ class Holds:
     def charge_absent(self, owner: Owner, unused: Mapping[str, int]) -> None:
         """Charge the owner for the unused part of a hold of an absent agent. O(log n)."""
         add_amounts(self._charges.absent_held, unused, 1)
-        self._tree.charge(self._held_for(owner).leaf, unused, tasks=0)
+        self._tree.charge(self._charged(owner)[0], unused, tasks=0)
 
     def release_absent(self, owner: Owner, unused: Mapping[str, int]) -> None:
         """Release the unused part of a hold, which was charged while its agent was absent."""
         add_amounts(self._charges.absent_held, unused, -1)
-        self._release(self._held_for(owner).leaf, unused)
+        self._release(self._charged(owner)[0], unused)
 
-    def _held_for(self, owner: Owner) -> HeldFor:
+    def _charged(self, owner: Owner) -> tuple[Leaf, RoleNode | None]:
+        """Return the leaf that is charged for holds of an owner, and the role if it is one."""
         leaf = self._members.leaf_to_charge(*owner)
-        return HeldFor(leaf, leaf.role_node if owner[0] == NO_FRAMEWORK else None)
+        return leaf, leaf.role_node if owner[0] == NO_FRAMEWORK else None
 
-    def _users(self, held_for: HeldFor) -> list[Leaf]:
-        """Return the leaves that may use a hold."""
-        if held_for.role_node is None:
-            return [held_for.leaf]
-        return [node for node in held_for.role_node.nodes() if isinstance(node, Leaf)]
-
-    def _count(self, held_for: HeldFor, change: int) -> None:
-        held_for.leaf.holds += change
-        node = held_for.role_node or held_for.leaf
-        if node is not held_for.leaf:
+    def _count(self, hold: PooledAgent, change: int) -> None:
+        """Count a hold for its owner, and for the role that it is for."""
+        users = [node for node in (hold.owner, hold.held_role) if node is not None]
+        for node in users:
             node.holds += change
-        if change > 0 and node.holds == 1:
-            for leaf in self._users(held_for):
+        if change > 0 and users[-1].holds == 1:
+            for leaf in _users(hold):
                 # Limits do not block the use of a hold.
                 self._tree.unpark(leaf)
 
@@ -168,3 +164,9 @@ class Holds:
         """Change the total of an agent: what it can never serve may be more or less now."""
         agent.total = total
         self._state.profiles.release(agent)
+
+
+def _users(hold: PooledAgent) -> list[Leaf]:
+    """Return the leaves that may use a hold."""
+    below = [hold.owner] if hold.held_role is None else hold.held_role.nodes()
+    return [node for node in below if isinstance(node, Leaf)]

@@ -79,7 +79,7 @@ def _serves_none(state: AllocatorState, agent: PooledAgent, leaves: Mapping[Leaf
     if not any(leaf.is_listed for leaf in leaves):
         # They were dealt all that they want by now.
         return True
-    if agent.held_for is not None and not any(map(agent.serves, leaves)):
+    if agent.owner is not None and not any(map(agent.serves, leaves)):
         return True
     profile, free = state.profiles.of(agent), agent.free
     misfits, usable = profile.misfits, profile.usable
