@@ -25,9 +25,10 @@ MAX_UPDATE_DATA: Final = 64 * 1024
 MAX_MESSAGE_DATA: Final = 64 * 1024
 # Bytes of the name of an executor's update.
 MAX_UPDATE_ID: Final = 16
-# Rates of messages, in their cost a second, and what may come at once: of all of a framework, and
-# of those of one executor.
+# Rates of messages, in their cost a second, and what may come at once: of a framework to all of its
+# executors, of all of these to it, and of one of them.
 FRAMEWORK_MESSAGES: Final = (500.0, 1000.0)
+ALL_EXECUTORS_MESSAGES: Final = (2000.0, 4000.0)
 EXECUTOR_MESSAGES: Final = (200.0, 400.0)
 
 

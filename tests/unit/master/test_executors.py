@@ -105,6 +105,23 @@ def test_messages_pass_in_both_directions() -> None:
     assert [each.data for each in said] == [b"hi"]
 
 
+def test_messages_of_all_executors_of_a_framework_are_bounded() -> None:
+    world = Executing()
+    message = ExecutorSaid(
+        world.host, ExecutorMessage(world.owner, TaskId("e1"), bytes(MAX_MESSAGE_DATA))
+    )
+    for _ in range(300):
+        world.do(message)
+    said = [each for each in world.sent[world.session] if isinstance(each, MessageArrived)]
+    assert len(said) == 236
+    world.now += 1
+    world.do(message)
+    assert isinstance(world.sent[world.session][-1], MessageArrived)
+    assert (
+        len([each for each in world.sent[world.session] if isinstance(each, MessageArrived)]) == 237
+    )
+
+
 @pytest.mark.parametrize(
     ("task_id", "data", "kind"),
     [

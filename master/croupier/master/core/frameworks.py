@@ -17,7 +17,7 @@ from croupier.master.core.records import NO_OWNER, FrameworkRecord
 from croupier.master.core.task_queues import TaskQueues
 from croupier.master.core.tasks import Task
 from croupier.model.errors import Conflict
-from croupier.model.executor import FRAMEWORK_MESSAGES
+from croupier.model.executor import ALL_EXECUTORS_MESSAGES, FRAMEWORK_MESSAGES
 from croupier.model.ids import FrameworkId, OfferId, Role, TaskId
 from croupier.model.principal import ANONYMOUS, Principal, PrincipalName
 from croupier.model.token_bucket import Bucket
@@ -71,6 +71,7 @@ class Framework:
         owner: the only principal that may subscribe it; empty without authentication.
         principal: the caller of its present or latest session.
         messages: bounds its messages to executors.
+        said: bounds the messages of all of its executors.
     """
 
     framework_id: FrameworkId
@@ -103,6 +104,7 @@ class Framework:
     owner: PrincipalName = NO_OWNER
     principal: Principal = ANONYMOUS
     messages: Bucket = field(default_factory=lambda: Bucket(*FRAMEWORK_MESSAGES, 0.0))
+    said: Bucket = field(default_factory=lambda: Bucket(*ALL_EXECUTORS_MESSAGES, 0.0))
 
     @property
     def is_removed(self) -> bool:

@@ -142,7 +142,7 @@ def on_report(
                 if key in agent.line:
                     yield from give_back(state, agent.line[key], now)
         case ExecutorSaid(_, message):
-            yield from on_said(state, agent, message)
+            yield from on_said(state, agent, message, now)
 
 
 def _on_statuses(state: State, agent: Agent, event: AgentReported, now: float) -> Iterator[Effect]:

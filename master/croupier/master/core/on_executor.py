@@ -83,12 +83,15 @@ def send_message(
     yield Happened(ExecutorMessaged("to_executor", "sent"))
 
 
-def on_said(state: State, agent: Agent, message: ExecutorMessage) -> Iterator[Effect]:
+def on_said(state: State, agent: Agent, message: ExecutorMessage, now: float) -> Iterator[Effect]:
     """Pass a message of an executor on this agent on to its framework, if it is connected."""
     framework = state.frameworks.get(message.framework_id)
     task = agent.tasks.get((message.framework_id, message.task_id))
     is_executor = task is not None and task.info.executor is not None
     if framework is None or framework.session is None or not is_executor:
+        yield Happened(ExecutorMessaged("to_framework", "dropped"))
+        return
+    if not framework.said.try_take(message_cost(message.data), now):
         yield Happened(ExecutorMessaged("to_framework", "dropped"))
         return
     arrived = MessageArrived(message.task_id, agent.agent_id, message.data)
