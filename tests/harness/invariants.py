@@ -137,7 +137,9 @@ def check_holds(state: State) -> None:
         assert agent.holds[hold.hold_id] is hold
         assert hold.is_pooled == agent.in_pool, hold.hold_id
         assert (hold.state is HoldState.ABSENT) == agent.is_absent
-        assert (hold.expires_at is not None) == (HoldReview(hold.hold_id) in state.deadlines)
+        review_at = state.deadlines.at(HoldReview(hold.hold_id))
+        assert (review_at is None) == (hold.expires_at is None)
+        assert review_at is None or review_at <= (hold.expires_at or 0), "it outlives its time"
         assert not hold.framework_id or not state.frameworks[hold.framework_id].is_removed
         if hold.is_pooled:
             parts = [offer for offer in agent.offers.values() if offer.hold_id == hold.hold_id]

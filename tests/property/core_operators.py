@@ -7,6 +7,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
+from croupier.master.core import calls
 from croupier.master.core.agent_commands import (
     AgentAction,
     Deactivate,
@@ -20,11 +21,13 @@ from croupier.master.core.agents import AgentState
 from croupier.master.core.effects import Answer
 from croupier.master.core.events import TimePassed
 from croupier.master.core.framework_commands import OperatorKill
+from croupier.master.core.hold_commands import CreateHold, ReleaseHold
 from croupier.master.core.tasks import Task
-from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.ids import AgentId, FrameworkId, HoldId, Role, TaskId
+from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
-from tests.harness.secured_world import caller
-from tests.property.core_world import ROLES, CoreWorld, may_administer
+from tests.harness.secured_world import ADMIN, caller
+from tests.property.core_world import AMOUNTS, ROLES, CoreWorld, may_administer
 
 
 class OperatorRules(CoreWorld):
@@ -99,3 +102,21 @@ class OperatorRules(CoreWorld):
     def all_tasks(self) -> list[Task]:
         known = self.world.state.frameworks.values()
         return [task for framework in known for task in framework.tasks.values()]
+
+    @rule(
+        pick=st.integers(0, 5),
+        role=st.sampled_from(ROLES),
+        amount=AMOUNTS,
+        ttl_s=st.sampled_from([0, 5, 100]),
+    )
+    def an_operator_holds_resources(self, pick: int, role: Role, amount: str, ttl_s: int) -> None:
+        known = list(self.world.state.agents)
+        if known:
+            wanted = calls.MakeHold(HoldId(""), Resources.parse(amount), ttl_s * 1000)
+            self.world.do(CreateHold(1, known[pick % len(known)], role, wanted, "", ADMIN))
+
+    @rule(pick=st.integers(0, 9))
+    def an_operator_releases_a_hold(self, pick: int) -> None:
+        known = list(self.world.state.holds)
+        if known:
+            self.world.do(ReleaseHold(1, known[pick % len(known)], "", ADMIN))

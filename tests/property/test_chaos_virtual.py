@@ -57,6 +57,8 @@ FIRST_SEEDS = {
     "agent: a member outlives its group": 4,
     "agent: rules end with the agent": 18,
     "master: a group in part": 4,
+    "hold: offered to others": 15,
+    "hold: outlives its time": 8,
     "sdk: end shown twice": 11,
 }
 

@@ -62,6 +62,15 @@ def test_an_amount_crosses_the_wire_unchanged(amount: Resources) -> None:
     assert resources_from_wire(wire) == amount
 
 
+@given(amounts(), amounts())
+def test_what_is_within_a_room_is_the_most_that_fits(amount: Resources, room: Resources) -> None:
+    part = amount.within(room)
+    assert part <= room
+    rest = amount - part
+    assert part + rest == amount
+    assert not rest.within(room - part)
+
+
 @given(parted())
 def test_adding_and_subtracting_the_same_has_no_effect(pair: tuple[Resources, Resources]) -> None:
     one, other = pair

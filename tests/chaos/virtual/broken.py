@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,17 +19,24 @@ from croupier.agent.core.events import (
 )
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Due, LocalTask, PendingUpdates
+from croupier.master.allocator.agent_allocation import AgentAllocation
+from croupier.master.allocator.agent_pool import HeldFor
+from croupier.master.allocator.charges import Charges
 from croupier.master.allocator.eligibility import Eligibility, Fit, Rejection
 from croupier.master.allocator.node import Leaf
+from croupier.master.allocator.tree import Tree
 from croupier.master.core import on_accept, on_sync, on_task, state_recovery
-from croupier.master.core.effects import Effect, Step
+from croupier.master.core.deadlines import HoldReview
+from croupier.master.core.effects import Effect, Save, Step
 from croupier.master.core.frameworks import Framework
+from croupier.master.core.holds import Hold
 from croupier.master.core.records import ForgetTask, Record, Registry, TaskRecord
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskHold
 from croupier.master.core.unit_checks import UnitVerdicts
 from croupier.model.agent_orders import LaunchTask
-from croupier.model.ids import AgentId
+from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.resources import Resources
 from croupier.model.task import Reason, TaskState
 from croupier.sdk.core.calls import CallLedger
 from croupier.sdk.core.updates import UpdateBook, UpdateDecision
@@ -286,3 +293,47 @@ def carries_nothing(self: CallLedger[Any], stream: int) -> list[Any]:
 
 
 _DECIDE = UpdateBook.decide
+
+
+# Holds.
+
+
+def deals_holds_again(
+    tree: Tree, leaf: Leaf, scalars: Mapping[str, int], units: int = 1, owner: Leaf | None = None
+) -> int:
+    return _DEAL(tree, leaf, scalars, units)
+
+
+def serves_all(held_for: HeldFor, leaf: Leaf) -> bool:
+    return True
+
+
+def deals_to_all(visit: AgentAllocation) -> Leaf | None:
+    return visit._tree.neediest(visit._is_eligible)
+
+
+def keeps_expired(state: State, hold: Hold, now: float) -> Iterator[Effect]:
+    state.deadlines.set(HoldReview(hold.hold_id), now + 60.0)
+    yield Save(hold.record(now))
+
+
+def frees_tasks(state: State, hold: Hold) -> list[Task]:
+    held = [
+        (task.framework_id, task.role, task.held.scalars)
+        for task in state.agents[hold.agent_id].tasks.values()
+        if task.hold_id == hold.hold_id and task.is_active
+    ]
+    tasks = _REMOVE_HOLD(state, hold)
+    for framework_id, role, scalars in held:
+        leaf = state.allocator._members.leaf(framework_id, role)
+        state.allocator._tree.charge(leaf, scalars, -1, tasks=0)
+    return tasks
+
+
+def parts_cost_nothing(
+    charges: Charges, framework_id: FrameworkId, role: Role, place: AgentId, part: Resources
+) -> None:
+    charges._agents.agents[place].is_dealt = False
+
+
+_DEAL, _REMOVE_HOLD = Tree.deal, State.remove_hold

@@ -21,7 +21,7 @@ from croupier.master.core.settings import Settings
 from croupier.model.demand import Placement
 from croupier.model.errors import CroupierError, FailedOver, NotFound, NotLeader, Removed
 from croupier.model.executor import ExecutorSpec
-from croupier.model.ids import AgentId, FrameworkId, OfferId, TaskId
+from croupier.model.ids import AgentId, FrameworkId, HoldId, OfferId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Command, TaskInfo, TaskStatus
 from croupier.model.task_group import GroupPart, TaskGroup
@@ -57,6 +57,7 @@ class FrameworkProcess(Process):
         framework_id: survives crashes; empty before the first SUBSCRIBED.
         named: the number of tasks named so far; survives crashes.
         is_launching: whether it still accepts offers.
+        held: holds that it has made and not released; survives crashes.
         deaf_until: the time until which it handles no updates.
         endless: tasks that run until they are killed; survives crashes.
         killed: tasks that a master has promised to kill; survives crashes.
@@ -97,6 +98,9 @@ class FrameworkProcess(Process):
         self._groups = self._grouping.random() < 0.3
         self._executing = Random(crc32(f"{seed}/{name}/executor".encode()))
         self._has_executors = self._executing.random() < 0.6
+        self._holding = Random(crc32(f"{seed}/{name}/hold".encode()))
+        self._holds = self._holding.random() < 0.3
+        self.held: list[HoldId] = []
         self._forget()
 
     def _forget(self) -> None:
@@ -133,7 +137,7 @@ class FrameworkProcess(Process):
         """Become a newer run of the same program; share the state that survives crashes."""
         self.framework_id = older.framework_id
         self.endless, self.killed = older.endless, older.killed
-        self.submitted = older.submitted
+        self.submitted, self.held = older.submitted, older.held
         self.is_launching = older.is_launching
 
     def on_start(self) -> None:
@@ -256,7 +260,7 @@ class FrameworkProcess(Process):
         self.judge.on_new_identity(self)
         self.framework_id = FrameworkId("")
         # Another run may still use the old sets.
-        self.endless, self.killed, self.submitted = set(), set(), set()
+        self.endless, self.killed, self.submitted, self.held = set(), set(), set(), []
         self._lost("")
         self.life += 1
         self._forget()
@@ -359,9 +363,24 @@ class FrameworkProcess(Process):
             # A task in an executor is in no group.
             if self._groups and self._grouping.random() < 0.3 and not first:
                 tasks = self._grouped(tasks)
-            self._call(calls.Accept((offer_id,), tasks, self.random.choice((None, 0.0, 1.0))))
+            refuse_s = self.random.choice((None, 0.0, 1.0))
+            self._call(self._with_hold(calls.Accept((offer_id,), tasks, refuse_s), offered))
         else:
             self._call(calls.Decline((offer_id,), 1.0))
+
+    def _with_hold(self, accept: calls.Accept, offered: Offered) -> calls.Accept:
+        """Return the call, at times with a hold, or with the release of an earlier one."""
+        random = self._holding
+        if not self._holds or random.random() < 0.5:
+            return accept
+        if self.held and (offered.hold_id or random.random() < 0.3):
+            return replace(accept, releases=(self.held.pop(random.randrange(len(self.held))),))
+        hold_id = HoldId(f"{accept.tasks[0].task_id}.hold")
+        ttl_ms = random.choice((0, 700, 5_000, 20_000))
+        size = Resources.parse(random.choice(SIZES[:2]))
+        self.held.append(hold_id)
+        hold = calls.MakeHold(hold_id, size, ttl_ms, for_role=random.random() < 0.4)
+        return replace(accept, holds=(hold,))
 
     def _tasks(self, room: Resources, most: int) -> tuple[TaskInfo, ...]:
         tasks = []
@@ -550,6 +569,8 @@ class FrameworkProcess(Process):
         self.is_launching = False
         self.deaf_until = 0.0
         self._call(calls.Suppress(()))
+        if self.held:
+            self._call(calls.Release(tuple(self.held)))
         if self.submitted:
             # There may be no agent for them any more.
             self._call(calls.Withdraw(tuple(sorted(self.submitted))))

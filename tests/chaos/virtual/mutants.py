@@ -15,11 +15,16 @@ from croupier.agent.core import on_line as agent_on_line
 from croupier.agent.core import on_task as agent_on_task
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import PendingUpdates
+from croupier.master.allocator.agent_allocation import AgentAllocation
+from croupier.master.allocator.agent_pool import HeldFor
+from croupier.master.allocator.charges import Charges
 from croupier.master.allocator.eligibility import Eligibility
+from croupier.master.allocator.tree import Tree
 from croupier.master.core import (
     on_accept,
     on_agent,
     on_call,
+    on_hold,
     on_submit,
     on_sync,
     on_task,
@@ -318,6 +323,29 @@ MUTANTS = {
         "an executor is told that an update is durable, and it is not",
         _one(on_executor, "on_event", broken.acknowledges_unrecorded),
         ("agent_crash",),
+    ),
+    "hold: charged twice": Mutant(
+        "what is dealt from a hold is charged again",
+        _one(Tree, "deal", broken.deals_holds_again),
+    ),
+    "hold: offered to others": Mutant(
+        "a hold is offered to frameworks that it is not for",
+        (
+            (HeldFor, "serves", broken.serves_all),
+            (AgentAllocation, "_neediest", broken.deals_to_all),
+        ),
+    ),
+    "hold: outlives its time": Mutant(
+        "a hold does not end when its time to live is over",
+        _one(on_hold, "on_hold_due", broken.keeps_expired),
+    ),
+    "hold: its tasks become free": Mutant(
+        "tasks in a hold that has ended are not charged",
+        _one(State, "remove_hold", broken.frees_tasks),
+    ),
+    "hold: leaks": Mutant(
+        "what tasks took from a hold does not return to it",
+        _one(Charges, "release_part", broken.parts_cost_nothing),
     ),
     "sdk: end shown twice": Mutant(
         "a handled update is passed to the handler again",

@@ -10,6 +10,7 @@ from random import Random
 from croupier.master.core.agent_commands import AgentAction, MarkGone, OperateAgent, Reactivate
 from croupier.master.core.agent_status import AgentStatus
 from croupier.master.core.framework_commands import OperatorKill
+from croupier.master.core.hold_commands import ReleaseHold
 from croupier.master.core.step import Event
 from tests.chaos.virtual import registry as reg
 from tests.chaos.virtual import variety
@@ -243,6 +244,7 @@ class World:
             if self.judge.is_store_old and self.clock.now() > limit - SETTLE_S + FORGOTTEN_S:
                 self._end_forgotten()
             self._reactivate()
+            self._release_holds()
 
     def _end_forgotten(self) -> None:
         """Let an operator kill tasks that their frameworks may not know any more.
@@ -316,6 +318,11 @@ class World:
                 names = {agent.state.agent_id for agent in self.agents}
                 if record.agent_id not in names:
                     self.operate(record.agent_id, MarkGone())
+
+    def _release_holds(self) -> None:
+        """Let an operator release all holds: for roles, and those whose release was lost."""
+        for hold_id in list(self.registry.durable.holds):
+            self.ask(partial(ReleaseHold, hold_id=hold_id), _ignore)
 
     def _unsettled(self) -> list[str]:
         """Return in words everything that has not settled."""
