@@ -20,7 +20,7 @@ from croupier.agent.core.events import (
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Due, LocalTask, PendingUpdates
 from croupier.master.allocator.agent_allocation import AgentAllocation
-from croupier.master.allocator.agent_pool import HeldFor
+from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.charges import Charges
 from croupier.master.allocator.eligibility import Eligibility, Fit, Rejection
 from croupier.master.allocator.node import Leaf
@@ -304,7 +304,7 @@ def deals_holds_again(
     return _DEAL(tree, leaf, scalars, units)
 
 
-def serves_all(held_for: HeldFor, leaf: Leaf) -> bool:
+def serves_all(agent: PooledAgent, leaf: Leaf) -> bool:
     return True
 
 

@@ -16,7 +16,7 @@ from croupier.agent.core import on_task as agent_on_task
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import PendingUpdates
 from croupier.master.allocator.agent_allocation import AgentAllocation
-from croupier.master.allocator.agent_pool import HeldFor
+from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.charges import Charges
 from croupier.master.allocator.eligibility import Eligibility
 from croupier.master.allocator.tree import Tree
@@ -331,7 +331,7 @@ MUTANTS = {
     "hold: offered to others": Mutant(
         "a hold is offered to frameworks that it is not for",
         (
-            (HeldFor, "serves", broken.serves_all),
+            (PooledAgent, "serves", broken.serves_all),
             (AgentAllocation, "_neediest", broken.deals_to_all),
         ),
     ),
