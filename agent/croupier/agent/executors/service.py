@@ -128,15 +128,23 @@ class _Service(ExecutorServiceServicer):
     ) -> AsyncIterator[pb.ExecutorServiceConnectResponse]:
         """Serve the stream of an executor until one of the two ends it."""
         stream: Stream | None = None
+        reading: asyncio.Task[None] | None = None
         try:
             stream = await self._register(request_iterator)
-            async for response in self._serve(stream, request_iterator):
-                yield response
+            reading = asyncio.create_task(self._read(stream, request_iterator))
+            while (message := await stream.take()) is not None:
+                yield _response(message)
+            if reading.done():
+                reading.result()
+            if stream.error:
+                raise Unavailable(stream.error)
         except CroupierError as error:
             yield pb.ExecutorServiceConnectResponse(error=error_to_wire(error))
         finally:
             if stream is not None:
                 self._streams.ended(stream)
+            if reading is not None:
+                await end(reading)
 
     async def _register(self, requests: AsyncIterator[pb.ExecutorServiceConnectRequest]) -> Stream:
         try:
@@ -152,33 +160,22 @@ class _Service(ExecutorServiceServicer):
             raise InvalidRequest("REGISTER lists too many tasks, or an id that is too long")
         return self._streams.open(key, frozenset(map(TaskId, listed)))
 
-    async def _serve(
-        self, stream: Stream, requests: AsyncIterator[pb.ExecutorServiceConnectRequest]
-    ) -> AsyncIterator[pb.ExecutorServiceConnectResponse]:
-        """Yield what the agent sends, while what the executor sends is read."""
-        reading = asyncio.create_task(self._read(stream, requests))
-        reading.add_done_callback(lambda _: stream.close(""))
-        try:
-            while (message := await stream.take()) is not None:
-                yield _response(message)
-            if reading.done():
-                reading.result()
-            if stream.error:
-                raise Unavailable(stream.error)
-        finally:
-            await end(reading)
-
     async def _read(
         self, stream: Stream, requests: AsyncIterator[pb.ExecutorServiceConnectRequest]
     ) -> None:
-        async for request in requests:
-            match request.WhichOneof("request"):
-                case "update":
-                    await self._streams.updated(stream, _update(stream, request.update))
-                case "message":
-                    await self._streams.said(stream, request.message)
-                case kind:
-                    raise ProtocolViolation(f"a request that is unknown here: {kind or 'empty'}")
+        try:
+            async for request in requests:
+                match request.WhichOneof("request"):
+                    case "update":
+                        await self._streams.updated(stream, _update(stream, request.update))
+                    case "message":
+                        await self._streams.said(stream, request.message)
+                    case kind:
+                        raise ProtocolViolation(
+                            f"a request that is unknown here: {kind or 'empty'}"
+                        )
+        finally:
+            stream.close("")
 
 
 def _update(stream: Stream, wire: pb.ExecutorUpdate) -> ExecutorUpdated:

@@ -82,6 +82,7 @@ class Stream:
         if not self._is_closed:
             self._is_closed, self.error = True, error
             self._queue.put_nowait(None)
+            self._updates.release()
 
     async def take(self) -> Message | None:
         """Return the next message; None once the stream is to end."""
@@ -91,8 +92,11 @@ class Stream:
         return message
 
     async def wait_for_room(self) -> None:
-        """Wait while many updates of the executor are not recorded yet."""
+        """Wait while many updates of the executor are not recorded yet, and the stream is open."""
         await self._updates.acquire()
+        if self._is_closed:
+            # Nothing is recorded for it any more: let the next one go on.
+            self._updates.release()
 
 
 class Streams:
