@@ -36,7 +36,6 @@ from croupier.master.core.tasks import Task, TaskHold
 from croupier.master.core.unit_checks import UnitVerdicts
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.ids import AgentId, FrameworkId, Role
-from croupier.model.resources import Resources
 from croupier.model.task import Reason, TaskState
 from croupier.sdk.core.calls import CallLedger
 from croupier.sdk.core.updates import UpdateBook, UpdateDecision
@@ -330,10 +329,12 @@ def frees_tasks(state: State, hold: Hold) -> list[Task]:
     return tasks
 
 
-def parts_cost_nothing(
-    charges: Charges, framework_id: FrameworkId, role: Role, place: AgentId, part: Resources
+def keeps_parts(
+    charges: Charges, framework_id: FrameworkId, role: Role, place: AgentId, *rest: Any, **more: Any
 ) -> None:
-    charges._agents.agents[place].is_dealt = False
+    if charges._agents.agents[place].owner is None:
+        _RELEASE_CHARGE(charges, framework_id, role, place, *rest, **more)
 
 
 _DEAL, _REMOVE_HOLD = Tree.deal, State.remove_hold
+_RELEASE_CHARGE = Charges.release

@@ -345,7 +345,7 @@ MUTANTS = {
     ),
     "hold: leaks": Mutant(
         "what tasks took from a hold does not return to it",
-        _one(Charges, "release_part", broken.parts_cost_nothing),
+        _one(Charges, "release", broken.keeps_parts),
     ),
     "sdk: end shown twice": Mutant(
         "a handled update is passed to the handler again",
