@@ -31,7 +31,10 @@ def loaded_by(statement: str) -> set[str]:
         ("import croupier.master.__main__", {"grpc", "structlog", "rich", *WEB}),
         ("import croupier.master.app", {"re2", "structlog", "croupier.etcd", *TERMINAL, *WEB}),
         ("import croupier.agent.__main__", {"grpc", "structlog", "rich", *WEB}),
-        ("import croupier.agent.app", {"re2", "structlog", *TERMINAL, *WEB}),
+        (
+            "import croupier.agent.app",
+            {"re2", "structlog", "croupier.mesos", "croupier.agent.mesos", *TERMINAL, *WEB},
+        ),
         (
             "import croupier.ctl.__main__",
             {"grpc", "google.protobuf", "structlog", "rich", "yaml", *WEB},

@@ -81,7 +81,7 @@ class OutputTrim:
     def adopt(self, tasks: Iterable[LocalTask]) -> None:
         """Bound the output of the live tasks of an earlier life of the agent."""
         for task in tasks:
-            if task.is_live:
+            if task.run:
                 self.add(task.key, task.info)
 
     async def run(self) -> None:

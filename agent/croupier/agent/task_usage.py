@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from croupier.agent.core.state import AgentState
-from croupier.agent.core.tasks import Adopting, Key, Starting
+from croupier.agent.core.tasks import Adopting, InExecutor, Key, Starting
 from croupier.agent.isolation.isolator import Layers
 from croupier.model.isolation import Usage
 from croupier.model.task import TaskStatus
@@ -55,7 +55,7 @@ class TaskUsage:
     def of(self, key: Key) -> Usage | None:
         """Return what a task has used until now, or at its end; None if that is unknown."""
         task = self._state.tasks.get(key)
-        if task is None or isinstance(task.phase, Starting | Adopting):
+        if task is None or isinstance(task.phase, Starting | Adopting | InExecutor):
             return None
         if not task.is_live:
             return task.status.usage

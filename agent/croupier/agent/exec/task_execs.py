@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from croupier.agent.core.state import AgentState
-from croupier.agent.core.tasks import Adopting, Key, Starting
+from croupier.agent.core.tasks import Adopting, InExecutor, Key, Starting
 from croupier.agent.exec.inside import Inside, find_inside, lowered, sealed_copy
 from croupier.agent.exec.streams import Streams, check_command
 from croupier.agent.exec.task_exec import TaskExec
@@ -72,11 +72,16 @@ class Entries:
         Raises:
             NotFound: if no such task lives here.
             Unavailable: if it has not started yet, or its user is unknown.
-            InvalidRequest: if the account that it names may no longer run tasks.
+            InvalidRequest: if it runs in an executor, or its account may no longer run tasks.
         """
         task = self.state.tasks.get(key)
         if task is None or not task.is_live:
             raise NotFound(f"task {key[1]} does not run on this agent")
+        if isinstance(task.phase, InExecutor):
+            raise InvalidRequest(
+                f"task {key[1]} has no process of its own; run the command beside its executor,"
+                f" {task.info.executor_id}"
+            )
         if isinstance(task.phase, Starting | Adopting):
             raise Unavailable(f"task {key[1]} has not started yet; try again")
         info, run = task.info, task.run

@@ -183,7 +183,7 @@ class DiskIsolator(Isolator):
     def adopt(self, tasks: Iterable[LocalTask]) -> None:
         """Watch the live tasks of an earlier life of the agent."""
         for task in tasks:
-            if task.is_live:
+            if task.run:
                 self._add(task.run, task.key, task.info)
 
     def prepare(self, launch: Launch) -> Launch:

@@ -43,7 +43,10 @@ def task_lines(task: View) -> Iterator[str]:
     if task["group"]:
         yield f"  group: {task['group']['group_id']}, its {task['group']['part']}"
     yield from _time_lines(task)
-    yield f"  command: {task['shell'] or ' '.join(task['command'] or ()) or 'unknown'}"
+    if task["executor_id"]:
+        yield f"  executor: {task['executor_id']}"
+    else:
+        yield f"  command: {task['shell'] or ' '.join(task['command'] or ()) or 'unknown'}"
     if task["secrets"]:
         yield f"  secrets: {', '.join(task['secrets'])}"
     yield f"  resources: {task['resources']['text']}"
