@@ -49,12 +49,11 @@ class Hold:
 
     Attributes:
         framework_id: the framework that it is for; empty if it is for the role.
-        expires_at: seconds on the master's monotonic clock; None if it has no end.
         made_by: the framework that made it; empty if an operator did.
         client_id: the run of that framework's program.
         seq: the number of the ACCEPT in that run.
         unused: the part that its owner is charged for while it is ABSENT.
-        ttl_s: the time that it was given; None if it has no end.
+        ttl_s: the time that it was given, or had left in the store; None if it has no end.
         since: when it was made, or found in the store; seconds on the master's clock.
     """
 
@@ -63,7 +62,6 @@ class Hold:
     role: Role
     framework_id: FrameworkId
     resources: Resources
-    expires_at: float | None = None
     state: HoldState = HoldState.AWAY
     made_by: FrameworkId = NO_FRAMEWORK
     client_id: str = ""
@@ -81,6 +79,11 @@ class Hold:
     def owner(self) -> tuple[FrameworkId, Role]:
         """Whom the allocator charges for it."""
         return self.framework_id, self.role
+
+    @property
+    def expires_at(self) -> float | None:
+        """Seconds on the master's monotonic clock; None if it has no end."""
+        return None if self.ttl_s is None else self.since + self.ttl_s
 
     @property
     def is_pooled(self) -> bool:
@@ -114,9 +117,10 @@ class Hold:
 
     def review_at(self, now: float) -> float | None:
         """Return when it ends or its record is to be written again; None if never."""
-        if self.expires_at is None or self.ttl_s is None:
+        if self.ttl_s is None:
             return None
-        return min(self.expires_at, now + max(_SAVED_EVERY_S, self.ttl_s / _PARTS_SAVED))
+        saved_at = now + max(_SAVED_EVERY_S, self.ttl_s / _PARTS_SAVED)
+        return min(self.since + self.ttl_s, saved_at)
 
 
 def place_of(agent_id: AgentId, hold_id: HoldId) -> AgentId:

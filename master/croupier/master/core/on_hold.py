@@ -78,7 +78,6 @@ def new_hold(
     now: float,
 ) -> Hold:
     """Return a hold as it was asked for; without a framework, by an operator."""
-    ttl_s = wanted.ttl_ms / 1000 if wanted.ttl_ms else None
     maker = NO_FRAMEWORK if framework is None else framework.framework_id
     return Hold(
         wanted.hold_id,
@@ -86,11 +85,10 @@ def new_hold(
         role,
         NO_FRAMEWORK if wanted.for_role else maker,
         wanted.resources,
-        None if ttl_s is None else now + ttl_s,
         made_by=maker,
         client_id="" if framework is None else framework.client_id,
         seq=seq,
-        ttl_s=ttl_s,
+        ttl_s=wanted.ttl_ms / 1000 if wanted.ttl_ms else None,
         since=now,
     )
 

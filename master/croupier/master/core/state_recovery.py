@@ -130,18 +130,16 @@ def _recover_hold(state: State, record: HoldRecord, now: float) -> None:
     has_owner = not record.framework_id or (framework is not None and not framework.is_removed)
     if record.agent_id not in state.agents or not has_owner:
         return
-    ttl_s = record.ttl_ms / 1000 if record.ttl_ms else None
     hold = Hold(
         record.hold_id,
         record.agent_id,
         record.role,
         record.framework_id,
         record.resources,
-        None if ttl_s is None else now + ttl_s,
         made_by=record.made_by,
         client_id=record.client_id,
         seq=record.seq,
-        ttl_s=ttl_s,
+        ttl_s=record.ttl_ms / 1000 if record.ttl_ms else None,
         since=now,
     )
     state.add_hold(hold)
