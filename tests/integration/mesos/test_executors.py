@@ -224,3 +224,52 @@ def test_ids_of_executors_name_their_agents() -> None:
     assert executor_id_in(made, "A2") == ""
     assert executor_id_in("task", "A1") == ""
     assert executor_id_in(made, "") == ""
+
+
+async def test_an_executor_that_lives_is_not_changed(
+    master: MasterDaemon, scheduler: RawScheduler
+) -> None:
+    async with RawAgent(master.address) as agent:
+        await scheduler.subscribe()
+        await agent.register(isolation=FEATURES)
+        offer = await scheduler.offer()
+        same = in_executor(offer, "same", framework_id=None)
+        changed = in_executor(offer, "changed", command={"value": "other"})
+        await scheduler.accept(offer, in_executor(offer, "first"), same, changed)
+        status = (await scheduler.next("UPDATE"))["update"]["status"]
+        assert status["task_id"] == {"value": "changed"}
+        assert status["message"] == "executor 'e' runs there with another ExecutorInfo"
+        assert [(await launched(agent)).task_id for _ in range(3)][1:] == ["first", "same"]
+
+
+async def test_an_executor_of_a_refused_call_is_started_by_the_next(
+    master: MasterDaemon, scheduler: RawScheduler
+) -> None:
+    async with RawAgent(master.address) as agent:
+        await scheduler.subscribe()
+        await agent.register(isolation=FEATURES)
+        offer = await scheduler.offer()
+        launches = [[in_executor(offer, "first")], [task(offer, "x")] * 1_001]
+        operations = [{"type": "LAUNCH", "launch": {"task_infos": each}} for each in launches]
+        call = {"offer_ids": [offer["id"]], "operations": operations}
+        assert (await scheduler.call("ACCEPT", **call))[0] == 400
+        await scheduler.accept(offer, in_executor(offer, "second"))
+        assert (await launched(agent)).executor.api == "mesos"
+        assert (await launched(agent)).task_id == "second"
+
+
+async def test_a_task_beside_a_refused_executor_has_its_own_error(
+    master: MasterDaemon, scheduler: RawScheduler
+) -> None:
+    async with RawAgent(master.address) as agent:
+        await scheduler.subscribe()
+        await agent.register(isolation=FEATURES)
+        offer = await scheduler.offer()
+        large = task(offer, "large", resources=[scalar("cpus", 1000)])
+        await scheduler.accept(offer, in_executor(offer, "inside", "a/b"), large)
+        found = {}
+        for _ in range(2):
+            status = (await scheduler.next("UPDATE"))["update"]["status"]
+            found[status["task_id"]["value"]] = status["message"]
+        assert "holds a character that ids must not have" in found["inside"]
+        assert "does not fit" in found["large"]

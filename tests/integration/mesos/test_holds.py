@@ -85,3 +85,32 @@ async def test_reservations_have_their_new_form_for_frameworks_that_know_it(
                 break
         assert cpus["reservations"] == [{"type": "DYNAMIC", "role": "db"}]
         assert cpus["allocation_info"] == {"role": "db"}
+
+
+async def test_resources_are_reserved_for_the_role_of_their_offer_only(
+    master: MasterDaemon, scheduler: RawScheduler
+) -> None:
+    async with RawAgent(master.address) as agent:
+        await scheduler.subscribe(roles=["db"])
+        await agent.register()
+        offer = await scheduler.offer()
+        reservations: dict[str, Json] = {
+            "own": {"reservations": [{"type": "DYNAMIC", "role": "db"}]},
+            "other": {"reservations": [{"type": "DYNAMIC", "role": "web"}]},
+            "older": {"role": "web", "reservation": {}},
+        }
+        operations = [
+            {
+                "type": "RESERVE",
+                "id": {"value": name},
+                "reserve": {"resources": [{**scalar("cpus", 1), **reservation}]},
+            }
+            for name, reservation in reservations.items()
+        ]
+        await scheduler.call("ACCEPT", offer_ids=[offer["id"]], operations=operations)
+        assert {await outcome(scheduler) for _ in range(3)} == {
+            ("own", "OPERATION_FINISHED"),
+            ("other", "OPERATION_ERROR"),
+            ("older", "OPERATION_ERROR"),
+        }
+        assert len(master.driver.state.holds) == 1

@@ -115,6 +115,9 @@ async def test_agents_are_drained_and_frameworks_ended(
         grace = {"nanoseconds": 10**9}
         assert await operator.post("DRAIN_AGENT", {"max_grace_period": grace, **named}) == (202, "")
         assert not (await operator.ask("GET_AGENTS"))["agents"][0]["active"]
+        # As long as Mesos permits, which is longer than Croupier does.
+        long = {"nanoseconds": 10**40}
+        assert await operator.post("DRAIN_AGENT", {"max_grace_period": long, **named}) == (202, "")
         assert await operator.post("REACTIVATE_AGENT", named) == (202, "")
         assert await operator.post("DEACTIVATE_AGENT", named) == (202, "")
         assert (await operator.get("/slaves"))["slaves"][0]["deactivated"]

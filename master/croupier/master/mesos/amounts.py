@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import nan
 from typing import Any, Final
 
 from croupier.mesos.fields import Json, entries, entry, integer, milli, number, text, texts, unmilli
@@ -51,7 +52,7 @@ def resources_from_json(listed: list[Json]) -> pb.Resources:
         _check_supported(name, each)
         match text(each, "type"):
             case "SCALAR":
-                amount = check_milli(name[:80], milli(number(entry(each, "scalar"), "value")))
+                amount = check_milli(name[:80], milli(number(entry(each, "scalar"), "value", nan)))
                 scalars[name] = check_milli(name[:80], scalars.get(name, 0) + amount)
             case "RANGES":
                 ranges.setdefault(name, []).extend(_read_ranges(name, entry(each, "ranges")))

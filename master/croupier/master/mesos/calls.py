@@ -14,12 +14,12 @@ from typing import Final
 
 from croupier.master.mesos.events import sequence_in
 from croupier.master.mesos.executors import Executors
-from croupier.master.mesos.holds import Holds
+from croupier.master.mesos.offers import Offers
 from croupier.master.mesos.tasks import kill_policy_from_json, task_from_json
 from croupier.mesos.fields import Json, data_of, entries, entry, id_of, ids_of, number, text, texts
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import DEFAULT_ROLE
-from croupier.model.limits import MAX_TASKS_PER_ACCEPT, MAX_WAIT_S
+from croupier.model.limits import MAX_OFFERS_PER_CALL, MAX_TASKS_PER_ACCEPT, MAX_WAIT_S
 from croupier.model.task import Reason
 from croupier.process.logging import get_logger
 from croupier.process.time_slice import TimeSlice
@@ -40,7 +40,7 @@ class Known:
     """What the calls of a framework refer to."""
 
     executors: Executors
-    holds: Holds
+    offers: Offers
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,8 @@ class Translated:
         wire: the message; None if there is nothing to decide.
         agents: the agents on which the tasks of an ACCEPT were to run, by the tasks' ids.
         refused: tasks of an ACCEPT that have no form in Croupier.
-        executors: tasks of an ACCEPT that are executors.
+        started: tasks of an ACCEPT that are executors.
+        executors: the executors among these, by the tasks of the ACCEPT that they run.
         operations: the ids of operations of an ACCEPT, empty for none, by their holds.
         operations_refused: the ids of operations that have no form in Croupier, and why.
         reconciled: the task of a KILL; its status is the answer if it is unknown.
@@ -69,7 +70,8 @@ class Translated:
     wire: pb.Call | None = None
     agents: dict[str, str] = field(default_factory=dict)
     refused: list[Refused] = field(default_factory=list)
-    executors: set[str] = field(default_factory=set)
+    started: set[str] = field(default_factory=set)
+    executors: dict[str, str] = field(default_factory=dict)
     operations: dict[str, str] = field(default_factory=dict)
     operations_refused: list[tuple[str, str]] = field(default_factory=list)
     reconciled: str = ""
@@ -140,30 +142,41 @@ async def _accept(of: Json, known: Known) -> Translated:
     accept = call.wire.accept
     accept.offer_ids.extend(ids_of(of, "offer_ids"))
     _read_filters(accept.filters, of)
-    for operation in entries(of, "operations"):
+    operations = entries(of, "operations")
+    check_count(len(accept.offer_ids), MAX_OFFERS_PER_CALL, "offers in one call")
+    check_count(len(operations), MAX_TASKS_PER_ACCEPT, "operations in one ACCEPT")
+    # Before any executor is noted as started.
+    check_count(sum(map(_count_tasks, operations)), MAX_TASKS_PER_ACCEPT, "tasks in one ACCEPT")
+    for operation in operations:
         match text(operation, "type"):
             case "LAUNCH":
                 listed = entries(entry(operation, "launch"), "task_infos")
-                await _launch(call, listed, known.executors)
+                await _launch(call, listed, known)
             case "LAUNCH_GROUP":
-                await _launch_group(call, entry(operation, "launch_group"))
+                await _launch_group(call, entry(operation, "launch_group"), known)
             case _:
-                _operate(call, operation, known.holds)
-    known.holds.ended(accept.offer_ids)
+                _operate(call, operation, known.offers)
+    known.offers.ended(accept.offer_ids)
     return call
 
 
-def _operate(call: Translated, of: Json, holds: Holds) -> None:
+def _count_tasks(operation: Json) -> int:
+    launch, group = entry(operation, "launch"), entry(operation, "launch_group")
+    listed = entries(launch, "task_infos"), entries(entry(group, "task_group"), "tasks")
+    return sum(map(len, listed))
+
+
+def _operate(call: Translated, of: Json, offers: Offers) -> None:
     """Add an operation on reservations to a call; others have no form in Croupier."""
     assert call.wire is not None
     accept, kind, operation_id = call.wire.accept, text(of, "type"), id_of(of, "id")
     try:
         match kind:
             case "RESERVE":
-                made = holds.reserve(of)
+                made = offers.reserve(of, accept.offer_ids)
                 hold_id = made.hold.hold_id
             case "UNRESERVE":
-                made = holds.unreserve(of, accept.offer_ids)
+                made = offers.unreserve(of, accept.offer_ids)
                 hold_id = made.release.hold_ids[0]
             case _:
                 raise InvalidRequest(f"the operation {kind[:80]} is not supported")
@@ -175,36 +188,42 @@ def _operate(call: Translated, of: Json, holds: Holds) -> None:
     call.operations[hold_id] = operation_id
 
 
-async def _launch(call: Translated, listed: list[Json], executors: Executors) -> None:
+async def _launch(call: Translated, listed: list[Json], known: Known) -> None:
     """Add the tasks of a LAUNCH to a call; each that has no form in Croupier is refused alone."""
-    tasks: list[task_pb2.TaskInfo] = []
+    assert call.wire is not None
+    offer_ids, tasks = call.wire.accept.offer_ids, list[task_pb2.TaskInfo]()
     async for each, task_id, agent_id in _named(call, listed):
         executor = None
         try:
+            known.offers.check_agent(offer_ids, agent_id)
             task = task_from_json(each)
             if entry(each, "executor"):
-                executor = executors.add_to(task, each, agent_id)
+                executor = known.executors.add_to(task, each, agent_id)
         except InvalidRequest as error:
             call.refused.append(Refused(task_id, str(error)))
             continue
         if executor is not None:
             tasks.append(executor)
-            call.executors.add(executor.task_id)
+            call.started.add(executor.task_id)
+        if task.executor_id in call.started:
+            call.executors[task_id] = task.executor_id
         tasks.append(task)
-    assert call.wire is not None
     if tasks:
         call.wire.accept.operations.add(launch=pb.Launch(tasks=tasks))
 
 
-async def _launch_group(call: Translated, of: Json) -> None:
+async def _launch_group(call: Translated, of: Json, known: Known) -> None:
     """Add a group of tasks to a call; if one has no form in Croupier, all are refused."""
     tasks: list[task_pb2.TaskInfo] = []
     wrong: list[Refused] = []
     group = task_pb2.TaskGroup(group_id=f"mesos-{token_hex(8)}")
     if text(entry(of, "executor"), "type", "DEFAULT") != "DEFAULT":
         wrong.append(Refused("", "a group of tasks has the executor of the type DEFAULT"))
-    async for each, task_id, _ in _named(call, entries(entry(of, "task_group"), "tasks")):
+    assert call.wire is not None
+    offer_ids = call.wire.accept.offer_ids
+    async for each, task_id, agent_id in _named(call, entries(entry(of, "task_group"), "tasks")):
         try:
+            known.offers.check_agent(offer_ids, agent_id)
             if entry(each, "executor"):
                 raise InvalidRequest("a task of a group has no executor of its own")
             task = task_from_json(each)
@@ -213,7 +232,6 @@ async def _launch_group(call: Translated, of: Json) -> None:
         except InvalidRequest as error:
             wrong.append(Refused(task_id, str(error)))
             tasks.append(task_pb2.TaskInfo(task_id=task_id))
-    assert call.wire is not None
     if not wrong:
         call.wire.accept.operations.add(launch_group=pb.LaunchGroup(tasks=tasks))
         return
@@ -224,9 +242,8 @@ async def _launch_group(call: Translated, of: Json) -> None:
 
 
 async def _named(call: Translated, listed: list[Json]) -> AsyncIterator[tuple[Json, str, str]]:
-    """Yield each task with its id and its agent's id, in slices; raises InvalidRequest."""
+    """Yield each task with its id and its agent's id, in slices."""
     held = TimeSlice()
-    check_count(len(call.agents) + len(listed), MAX_TASKS_PER_ACCEPT, "tasks in one ACCEPT")
     for each in listed:
         if held.is_over:
             await held.give_way()
@@ -238,7 +255,7 @@ async def _named(call: Translated, listed: list[Json]) -> AsyncIterator[tuple[Js
 async def _decline(of: Json, known: Known) -> Translated:
     decline = pb.Decline(offer_ids=ids_of(of, "offer_ids"))
     _read_filters(decline.filters, of)
-    known.holds.ended(decline.offer_ids)
+    known.offers.ended(decline.offer_ids)
     return Translated(pb.Call(decline=decline))
 
 

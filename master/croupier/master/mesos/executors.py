@@ -6,14 +6,16 @@ thousandth of a CPU from its first task.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from hashlib import blake2b
 from secrets import token_hex
 from typing import Final
 
 from croupier.master.core.frameworks import Framework
 from croupier.master.mesos.tasks import duration_ms, program_from_json
 from croupier.mesos.executors import executor_id_in, executor_task_id
-from croupier.mesos.fields import Json, entry, id_of, text
+from croupier.mesos.fields import Json, entry, id_of, parse_object, text
 from croupier.mesos.recordio import encoded
 from croupier.model.errors import InvalidRequest
 from croupier.model.executor import MESOS_API
@@ -32,6 +34,8 @@ class Executors:
         self._info, self._framework = info, framework
         # The latest task of each executor on an agent; None until the tasks have been searched.
         self._tasks: dict[tuple[str, str], TaskId] | None = None
+        # What each of them was made of.
+        self._made_of: dict[TaskId, bytes] = {}
         # Those of calls that are not decided yet.
         self._launching: set[TaskId] = set()
 
@@ -42,7 +46,7 @@ class Executors:
             The executor's own task if it must be started first, else None.
 
         Raises:
-            InvalidRequest: if the executor is malformed.
+            InvalidRequest: if the executor is malformed, or differs from the one that lives.
         """
         info = entry(of, "executor")
         executor_id = id_of(info, "executor_id")
@@ -51,6 +55,10 @@ class Executors:
         task.data = encoded(of)
         found = self.task_of(executor_id, agent_id)
         if found:
+            if self._made_of.get(found) != _digest(info):
+                raise InvalidRequest(
+                    f"executor {executor_id[:80]!r} runs there with another ExecutorInfo"
+                )
             task.executor_id = found
             return None
         executor = self._made(info, executor_id, agent_id)
@@ -60,6 +68,7 @@ class Executors:
                 task.resources.cpus_milli -= _LEAST_CPUS_MILLI
         task.executor_id = executor.task_id
         self._known()[executor_id, agent_id] = TaskId(executor.task_id)
+        self._made_of[TaskId(executor.task_id)] = _digest(info)
         self._launching.add(TaskId(executor.task_id))
         return executor
 
@@ -78,6 +87,11 @@ class Executors:
         """Record that the master has decided on the launch of an executor."""
         self._launching.discard(task_id)
 
+    def ended(self, task_id: TaskId) -> None:
+        """Forget an executor that has ended, or was not started."""
+        self._launching.discard(task_id)
+        self._made_of.pop(task_id, None)
+
     def executor_of(self, task_id: TaskId) -> str:
         """Return the id of the executor that runs a task; empty if none does."""
         framework = self._framework()
@@ -93,6 +107,8 @@ class Executors:
                 executor_id = executor_id_in(task.task_id, task.agent_id)
                 if executor_id and not task.state.is_terminal:
                     self._tasks[executor_id, task.agent_id] = task.task_id
+                    made_of = entry(parse_object(task.info.data), "executor_info")
+                    self._made_of[task.task_id] = _digest(made_of)
         return self._tasks
 
     def _made(self, info: Json, executor_id: str, agent_id: str) -> pb.TaskInfo:
@@ -108,3 +124,9 @@ class Executors:
                 {"executor_info": info, "framework_info": {**self._info, **ids}}
             )
         return executor
+
+
+def _digest(info: Json) -> bytes:
+    """Return a digest of an ExecutorInfo; Mesos' master fills in its framework_id."""
+    fields = sorted((name, value) for name, value in info.items() if name != "framework_id")
+    return blake2b(json.dumps(fields, sort_keys=True).encode(), digest_size=16).digest()

@@ -14,11 +14,12 @@ from aiohttp import web
 
 from croupier.master.mesos import views
 from croupier.master.mesos.events import VERSION
+from croupier.master.mesos.tasks import duration_ms
 from croupier.master.web.calls import CALLS, Calls
-from croupier.mesos.fields import Json, entry, id_of, integer, parse_object, text
+from croupier.mesos.fields import Json, entry, id_of, parse_object, text
 from croupier.mesos.recordio import encoded
 from croupier.model.errors import InvalidRequest
-from croupier.model.task import TERMINAL
+from croupier.model.task import MAX_GRACE_MS, TERMINAL
 from croupier.process.http.bodies import JSON, read_body
 from croupier.process.http.routes import Handler
 from croupier.process.time_slice import TimeSlice
@@ -123,10 +124,9 @@ class OperatorApi:
         }
 
     async def _drain(self, of: Json) -> None:
-        grace = entry(of, "max_grace_period")
         request = pb.DrainAgentRequest(agent=id_of(of, "agent_id"))
-        if grace:
-            request.grace_ms = max(0, integer(grace, "nanoseconds") // views.NANOSECONDS_PER_MS)
+        if grace := entry(of, "max_grace_period"):
+            request.grace_ms = min(duration_ms(grace), MAX_GRACE_MS)
         await CALLS.get().ask("DrainAgent", request)
 
     async def _deactivate(self, of: Json) -> None:

@@ -87,9 +87,9 @@ class MesosSession(FrameworkSession):
             found = self._updates(message.statuses)
         else:
             if isinstance(message, Offered):
-                self._known_to_calls.holds.offered(message)
+                self._known_to_calls.offers.offered(message)
             elif isinstance(message, Rescinded):
-                self._known_to_calls.holds.ended([message.offer_id])
+                self._known_to_calls.offers.ended([message.offer_id])
             found = self._events.of(message)
         return all(self.outbox.put(Encoded(encoded(each))) for each in found)
 
@@ -113,6 +113,7 @@ class MesosSession(FrameworkSession):
                 acknowledge = pb.Acknowledge(updates=[update])
                 self._call(Translated(pb.Call(acknowledge=acknowledge)))
             if status.state.is_terminal and not status.is_reconciled:
+                self._known_to_calls.executors.ended(TaskId(status.task_id))
                 yield executor_end(status)
 
     def _on_verdict(self, verdict: Verdict, call: Translated | None) -> Iterator[Json]:
@@ -124,14 +125,16 @@ class MesosSession(FrameworkSession):
         for each in verdict.operations:
             state, why = ("FINISHED", "") if each.error is None else ("ERROR", str(each.error))
             yield from operation_update(call.operations.get(each.id, ""), state, why)
-        executor_error: CroupierError | None = None
+        refused: dict[str, CroupierError] = {}
         for task in verdict.tasks:
-            if task.task_id in call.executors:
+            if task.task_id in call.started:
                 self._known_to_calls.executors.decided(TaskId(task.task_id))
-                executor_error = task.error
+                if task.error is not None:
+                    self._known_to_calls.executors.ended(TaskId(task.task_id))
+                    refused[task.task_id] = task.error
             elif task.error is not None:
                 # A task follows its executor, and is refused with it.
-                error = executor_error or task.error
+                error = refused.get(call.executors.get(task.task_id, "")) or task.error
                 ended, reason = _refusal(error, is_whole=verdict.error is not None)
                 yield self._ended(task.task_id, call, ended, reason, str(error))
 

@@ -26,7 +26,7 @@ from croupier.master.mesos.calls import (
 )
 from croupier.master.mesos.events import Events
 from croupier.master.mesos.executors import Executors
-from croupier.master.mesos.holds import Holds
+from croupier.master.mesos.offers import Offers
 from croupier.master.mesos.session import BEAT, MesosSession
 from croupier.master.services.stream import WRITE_TIMEOUT_S, run_stream
 from croupier.master.services.stream_guard import StreamGuard
@@ -34,6 +34,7 @@ from croupier.master.wire.from_framework import call_from_wire, split_call, subs
 from croupier.mesos.fields import Json, entry
 from croupier.mesos.recordio import record
 from croupier.model.errors import Unavailable
+from croupier.model.ids import TaskId
 from croupier.net.outbox import Encoded
 from croupier.process.http.connections import Connection
 from croupier.v1 import framework_pb2 as pb
@@ -78,7 +79,7 @@ class SchedulerStream:
         frameworks = driver.state.frameworks
         info = entry(entry(subscribe, "subscribe"), "framework_info")
         executors = Executors(info, lambda: frameworks.get(session.framework_id))
-        self._known = Known(executors, Holds())
+        self._known = Known(executors, Offers())
         self._subscribe = subscribe
         self._acknowledged = pb.Acknowledge()
         self._calls: asyncio.Queue[Translated] = asyncio.Queue(MOST_WAITING)
@@ -137,6 +138,8 @@ class SchedulerStream:
             async with asyncio.timeout(WRITE_TIMEOUT_S):
                 await self._calls.put(translated)
         except TimeoutError:
+            for executor in translated.started:
+                self._known.executors.ended(TaskId(executor))
             raise Unavailable("the master has not taken the call; try again") from None
 
     def _ask(self, call: Translated) -> None:

@@ -6,6 +6,7 @@ have is refused, so that no task runs other than its framework has described it.
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from croupier.master.mesos.amounts import resources_from_json
@@ -71,7 +72,7 @@ def program_from_json(of: Json) -> pb.TaskInfo:
     for name, limit in entry(of, "limits").items():
         if name not in _LIMITS or not isinstance(limit, dict):
             raise InvalidRequest(f"a limit of {name[:80]} is not supported")
-        if (amount := number(limit, "value")) != float("inf"):
+        if (amount := number(limit, "value", math.nan)) != math.inf:
             setattr(task.limits, _LIMITS[name], milli(amount))
     return task
 
