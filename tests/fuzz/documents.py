@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import random
 import types
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from enum import Enum
 from fractions import Fraction
@@ -134,6 +135,7 @@ _SPECIAL: Final[Mapping[type, Callable[[random.Random, Values], Any]]] = {
     bool: lambda rng, _: rng.random() < 0.5,
     int: lambda rng, _: rng.choice(_WHOLE),
     float: lambda rng, _: rng.choice(_REAL),
+    bytes: lambda rng, _: b64encode(rng.randbytes(rng.choice((0, 1, 3, 100)))).decode(),
     str: lambda rng, values: values.text(rng.choice(("framework_id", "task_id", "agent_id"))),
 }
 

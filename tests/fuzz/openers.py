@@ -7,7 +7,14 @@ from typing import Final
 
 from google.protobuf.message import Message
 
-from croupier.v1 import agent_pb2, exec_pb2, framework_pb2, operator_pb2, resources_pb2
+from croupier.v1 import (
+    agent_pb2,
+    exec_pb2,
+    executor_pb2,
+    framework_pb2,
+    operator_pb2,
+    resources_pb2,
+)
 from tests.fuzz.messages import Messages
 from tests.fuzz.parties import FUZZED_AGENT
 from tests.fuzz.values import Values
@@ -68,9 +75,18 @@ def _call_back(_: Messages, values: Values) -> Iterator[Message]:
     yield agent_pb2.AgentServiceExecRequest(exec_id=exec_id)
 
 
+def _executor(_: Messages, values: Values) -> Iterator[Message]:
+    # The daemons of a run refuse it: only an agent with an executor has this service.
+    token = values.known("token") or f"{values.rng.getrandbits(128):032x}"
+    listed = [values.known("task_id") or "t1"]
+    register = executor_pb2.RegisterExecutor(token=token, task_ids=listed)
+    yield executor_pb2.ExecutorServiceConnectRequest(register=register)
+
+
 OPENERS: Final[dict[str, Opener]] = {
     "/croupier.v1.FrameworkService/Connect": _subscribe,
     "/croupier.v1.AgentService/Connect": _register,
     "/croupier.v1.AgentService/Exec": _call_back,
     "/croupier.v1.OperatorService/ExecTask": _exec,
+    "/croupier.v1.ExecutorService/Connect": _executor,
 }
