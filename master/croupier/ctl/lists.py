@@ -26,7 +26,7 @@ from croupier.cli.connection import (
     run,
 )
 from croupier.cli.flags import Target
-from croupier.cli.table import Table, print_table
+from croupier.cli.table import Column, Table, print_table
 from croupier.cli.terminal import View
 from croupier.ctl.views import agent, framework, hold, role, task
 from croupier.model.errors import Conflict, InvalidRequest, NotFound
@@ -173,6 +173,7 @@ def print_list(
         if framework:
             fields["framework_id"] = await id_of(master, "framework", framework)
         is_empty = True
+        titles: tuple[Column, ...] = ()
         async for page in answers(master, kind, **fields):
             objects = map(as_object, getattr(page, kind)) if as_json else aged(page, kind)
             views = [view for view in objects if keep(view)]
@@ -180,7 +181,11 @@ def print_list(
                 items = ",\n".join(indent(json.dumps(view, indent=2), "  ") for view in views)
                 sys.stdout.write(("[\n" if is_empty else ",\n") + items)
             elif views:
-                print_table(shown, views, sys.stdout, with_titles=is_empty, wide=wide)
+                # A later page may have a column that the first one had not.
+                columns = shown.trimmed(views).columns
+                is_new = columns != titles
+                print_table(shown, views, sys.stdout, with_titles=is_new, wide=wide)
+                titles = columns
             is_empty = is_empty and not views
         if not is_empty:
             sys.stdout.write("\n]\n" if as_json else "")

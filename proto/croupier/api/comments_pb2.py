@@ -115,6 +115,7 @@ COMMENTS = {
     'croupier.v1.AgentView.decided_in_ms': 'Time until the master gives it up; absent unless it is disconnected.',
     'croupier.v1.AgentView.default_user': 'The account of tasks that name none.',
     'croupier.v1.AgentView.drain': 'Absent unless it is being drained.',
+    'croupier.v1.AgentView.held': 'The part of its holds that is neither used nor offered.',
     'croupier.v1.AgentView.state': 'Such as `connected`.',
     'croupier.v1.AgentView.tasks': 'The number of its tasks.',
     'croupier.v1.Attribute': 'An attribute of an agent. Matched by constraints, never allocated.',

@@ -242,8 +242,8 @@ SHAPES: Final[Mapping[str, Shape]] = {
     "AgentView": Shape(
         "Agent",
         "agent",
-        "agent_id hostname state http_address attributes total used offered tasks deactivated drain"
-        " isolation",
+        "agent_id hostname state http_address attributes total used offered held tasks deactivated"
+        " drain isolation",
     ),
     "CallerAndActions": Shape(
         parts="caller", keys="principal groups credential expires is_auth_on", without="caller"

@@ -37,6 +37,7 @@ class Column:
         is_id: whether it is never cut.
         rank: columns of the highest rank are the first that a narrow terminal leaves out; a
             column of rank 0 always stays.
+        is_optional: whether it is left out if it is empty for all objects.
     """
 
     title: str
@@ -45,6 +46,7 @@ class Column:
     draw: Callable[[View], str] | None = None
     is_id: bool = False
     rank: int = 0
+    is_optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,15 @@ class Table:
 
     columns: tuple[Column, ...]
     empty: str
+
+    def trimmed(self, views: Sequence[View]) -> Table:
+        """Return the table without the optional columns that are empty for all `views`."""
+        columns = [
+            each
+            for each in self.columns
+            if not each.is_optional or any(each.show(view) for view in views)
+        ]
+        return Table(tuple(columns), self.empty)
 
 
 def text(title: str, key: str, rank: int = 0, *, is_id: bool = False) -> Column:
@@ -129,7 +140,8 @@ def lines_of(
     """
     is_drawn = width is not None
     columns = [
-        Drawn(each, [_cell(each, view, drawn=is_drawn) for view in views]) for each in table.columns
+        Drawn(each, [_cell(each, view, drawn=is_drawn) for view in views])
+        for each in table.trimmed(views).columns
     ]
     return drawn_lines(columns, width, notes=notes)
 

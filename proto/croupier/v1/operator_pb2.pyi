@@ -211,6 +211,7 @@ class AgentView(_message.Message):
     PROBLEMS_FIELD_NUMBER: _builtins.int
     DECIDED_IN_MS_FIELD_NUMBER: _builtins.int
     CONNECTED_SINCE_MS_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     state: _builtins.str
     """Such as `connected`."""
     tasks: _builtins.int
@@ -242,6 +243,10 @@ class AgentView(_message.Message):
     def problems(self) -> _containers.RepeatedCompositeFieldContainer[_agent_pb2.HealthProblem]:
         """While there are any, a connected agent is not offered."""
 
+    @_builtins.property
+    def held(self) -> _resources_pb2.Resources:
+        """The part of its holds that is neither used nor offered."""
+
     def __init__(
         self,
         *,
@@ -257,10 +262,11 @@ class AgentView(_message.Message):
         problems: _abc.Iterable[_agent_pb2.HealthProblem] | None = ...,
         decided_in_ms: _builtins.int | None = ...,
         connected_since_ms: _builtins.int | None = ...,
+        held: _resources_pb2.Resources | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_connected_since_ms", b"_connected_since_ms", "_decided_in_ms", b"_decided_in_ms", "_drain", b"_drain", "agent", b"agent", "connected_since_ms", b"connected_since_ms", "decided_in_ms", b"decided_in_ms", "drain", b"drain", "offered", b"offered", "total", b"total", "used", b"used"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_connected_since_ms", b"_connected_since_ms", "_decided_in_ms", b"_decided_in_ms", "_drain", b"_drain", "agent", b"agent", "connected_since_ms", b"connected_since_ms", "decided_in_ms", b"decided_in_ms", "drain", b"drain", "held", b"held", "offered", b"offered", "total", b"total", "used", b"used"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_connected_since_ms", b"_connected_since_ms", "_decided_in_ms", b"_decided_in_ms", "_drain", b"_drain", "agent", b"agent", "connected_since_ms", b"connected_since_ms", "deactivated", b"deactivated", "decided_in_ms", b"decided_in_ms", "default_user", b"default_user", "drain", b"drain", "offered", b"offered", "problems", b"problems", "state", b"state", "tasks", b"tasks", "total", b"total", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_connected_since_ms", b"_connected_since_ms", "_decided_in_ms", b"_decided_in_ms", "_drain", b"_drain", "agent", b"agent", "connected_since_ms", b"connected_since_ms", "deactivated", b"deactivated", "decided_in_ms", b"decided_in_ms", "default_user", b"default_user", "drain", b"drain", "held", b"held", "offered", b"offered", "problems", b"problems", "state", b"state", "tasks", b"tasks", "total", b"total", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__connected_since_ms: _TypeAlias = _typing.Literal["connected_since_ms"]  # noqa: Y015
     _WhichOneofArgType__connected_since_ms: _TypeAlias = _typing.Literal["_connected_since_ms", b"_connected_since_ms"]  # noqa: Y015

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from croupier.master.core import calls
+from croupier.master.core.agent_status import agent_status
 from croupier.master.core.agents import AgentState
 from croupier.master.core.hold_commands import CreateHold, HoldStatus, ReleaseHold, held_by_role
 from croupier.master.core.messages import Offered
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound
 from croupier.model.ids import AgentId, HoldId, OfferId, Role
-from croupier.model.resources import Resources
+from croupier.model.resources import NOTHING, Resources
 from croupier.model.roles import RoleSettings
 from tests.harness.invariants import check_state
 from tests.harness.secured_world import SecuredWorld, caller
@@ -35,6 +36,30 @@ def made(world: SecuredWorld, command: CreateHold) -> HoldStatus:
     assert isinstance(answer, HoldStatus), answer
     check_state(world.state)
     return answer
+
+
+def test_what_is_held_of_an_agent_and_idle_is_not_free() -> None:
+    world = a_world()
+    world.agent("cpus:4;mem:4GB", "h")
+    made(world, create())
+    [agent] = world.state.agents.values()
+
+    def parts() -> list[Resources]:
+        status = agent_status(world.state, agent, world.now)
+        return [status.used, status.offered, status.held]
+
+    assert parts() == [NOTHING, NOTHING, TWO]
+    # An offer of it is no longer idle, nor is what a task uses; the rest of the agent is free.
+    owner = world.framework("r")
+    used, offered, held = parts()
+    assert (used, held) == (NOTHING, NOTHING)
+    assert offered == Resources.parse("cpus:4;mem:4GB")
+    [offer] = [each for each in agent.offers.values() if each.hold_id]
+    world.accept(owner, make_task("t", "cpus:1;mem:1GB"), offers=[offer.offer_id])
+    used, offered, held = parts()
+    assert used == Resources.parse("cpus:1;mem:1GB")
+    assert used + offered + held <= agent.total
+    check_state(world.state)
 
 
 def test_an_operator_holds_resources_for_a_role_without_frameworks() -> None:

@@ -28,6 +28,11 @@ def state_text(agent: View) -> str:
     return ", ".join(words)
 
 
+def held_text(agent: View) -> str:
+    """Return the idle part of the agent's holds; empty if there is none."""
+    return str(agent["held"]["text"])
+
+
 AGENTS = Table(
     (
         text("HOST", "hostname"),
@@ -36,6 +41,7 @@ AGENTS = Table(
         number("TASKS", "tasks", 2),
         amount("USED", "used", 3),
         amount("OFFERED", "offered", 6),
+        Column("HELD", held_text, rank=6, is_optional=True),
         amount("TOTAL", "total", 4),
         Column(
             "ATTRIBUTES",
@@ -93,6 +99,8 @@ def agent_lines(agent: View, affected: Affected | None = None) -> Iterator[str]:
     yield f"{name_of(agent)}: {state_text(agent)}"
     for key in ("total", "used", "offered"):
         yield f"  {key}: {agent[key]['text'] or 'nothing'}"
+    if held_text(agent):
+        yield f"  held and idle: {held_text(agent)} (croupier holds)"
     attributes = ", ".join(f"{name}:{value}" for name, value in agent["attributes"].items())
     yield f"  attributes: {attributes or 'none'}"
     if _is_isolation_known(agent):

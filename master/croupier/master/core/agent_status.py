@@ -131,6 +131,7 @@ class AgentStatus:
     """An agent at one moment.
 
     Attributes:
+        held: the part of its holds that is neither used nor offered.
         tasks: the number of tasks that have not ended.
         timeout_in_s: seconds until a disconnected agent becomes unreachable; None if it will not.
         drain: None unless the agent is being drained.
@@ -143,6 +144,7 @@ class AgentStatus:
     total: Resources
     used: Resources
     offered: Resources
+    held: Resources
     tasks: int
     deactivated: bool
     problems: tuple[Problem, ...]
@@ -161,6 +163,7 @@ def agent_status(state: State, agent: Agent, now: float) -> AgentStatus:
         total=agent.total,
         used=state.used(agent),
         offered=total_of(offer.resources for offer in agent.offers.values()),
+        held=total_of(state.idle(hold) for hold in agent.holds.values()),
         tasks=sum(not task.state.is_terminal for task in agent.tasks.values()),
         deactivated=agent.deactivated,
         problems=agent.problems,

@@ -391,6 +391,12 @@ class State:
                 unused = unused - task.held.within(unused)
         return unused
 
+    def idle(self, hold: Hold) -> Resources:
+        """Return what of a hold is neither used nor offered. Costs as `unused`."""
+        if hold.is_pooled:
+            return self.allocator.queries.free(hold.place)
+        return self.unused(hold)
+
     def lose_hold(self, hold: Hold) -> None:
         """Stop charging for a hold. It is not offered; tasks in it hold nothing, or run on."""
         if hold.is_pooled:

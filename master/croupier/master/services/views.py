@@ -258,6 +258,7 @@ def view_agent(
         total=resources_to_wire(status.total),
         used=resources_to_wire(status.used),
         offered=resources_to_wire(status.offered),
+        held=resources_to_wire(status.held),
         tasks=status.tasks,
         deactivated=status.deactivated,
         problems=(HealthProblem(part=p.part, message=p.message) for p in status.problems),

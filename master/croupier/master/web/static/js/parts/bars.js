@@ -7,41 +7,45 @@ const part = (value, whole) => (whole > 0 ? Math.min(1, Math.max(0, value / whol
 const width = (fraction) => ({ width: `${(fraction * 100).toFixed(3)}%` });
 
 /**
- * A bar of one resource: used, offered, free.
+ * A bar of one resource: used, offered, held and idle, free.
  * @param {string} name
  * @param {number} used @param {number} offered @param {number} total in thousandths
+ * @param {number} [held] idle parts of holds, in thousandths
  */
-export function resourceBar(name, used, offered, total) {
-  const text = `${name}: ${scalar(name, used)} used, ${scalar(name, offered)} offered, ${scalar(name, Math.max(0, total - used - offered))} free of ${scalar(name, total)}`;
+export function resourceBar(name, used, offered, total, held = 0) {
+  const idle = held ? `${scalar(name, held)} held, ` : "";
+  const free = scalar(name, Math.max(0, total - used - offered - held));
+  const text = `${name}: ${scalar(name, used)} used, ${scalar(name, offered)} offered, ${idle}${free} free of ${scalar(name, total)}`;
   return h("div", { class: "bar", role: "img", "aria-label": text, title: text },
     h("span", { class: "used", style: width(part(used, total)) }),
-    h("span", { class: "offered", style: width(part(offered, total)) }));
+    h("span", { class: "offered", style: width(part(offered, total)) }),
+    held ? h("span", { class: "held", style: width(part(held, total)) }) : null);
 }
 
 /**
  * Bars of the scalars of a total, each with its name and numbers.
- * @param {{ total: any, used: any, offered: any }} amounts
+ * @param {{ total: any, used: any, offered: any, held: any }} amounts
  */
-export function resourceBars({ total, used, offered }) {
+export function resourceBars({ total, used, offered, held }) {
   const names = Object.keys(total?.milli ?? {}).filter((name) => total.milli[name]);
   if (!names.length) return h("p", { class: "faint" }, "no resources");
   return h("div", { class: "bars" }, names.map((name) => {
-    const [u, o, t] = [used, offered, total].map((amount) => amount?.milli?.[name] ?? 0);
+    const [u, o, t, i] = [used, offered, total, held].map((amount) => amount?.milli?.[name] ?? 0);
     return h("div", { class: "bar-row" },
       h("span", { class: "name" }, name),
-      resourceBar(name, u, o, t),
+      resourceBar(name, u, o, t, i),
       h("span", { class: "number" }, `${scalar(name, u)} / ${scalar(name, t)}`));
   }));
 }
 
 /**
  * Narrow bars of the first scalars of an agent, for a row of a table.
- * @param {{ total: any, used: any, offered: any }} agent
+ * @param {{ total: any, used: any, offered: any, held: any }} agent
  */
-export function smallBars({ total, used, offered }) {
+export function smallBars({ total, used, offered, held }) {
   const names = Object.keys(total?.milli ?? {}).filter((name) => total.milli[name]).slice(0, 4);
   return h("div", { class: "small-bars" }, names.map((name) =>
-    resourceBar(name, used?.milli?.[name] ?? 0, offered?.milli?.[name] ?? 0, total.milli[name])));
+    resourceBar(name, used?.milli?.[name] ?? 0, offered?.milli?.[name] ?? 0, total.milli[name], held?.milli?.[name] ?? 0)));
 }
 
 /**
