@@ -65,6 +65,7 @@ _SPECIAL: dict[Any, st.SearchStrategy[Any]] = {
         ),
         TEXT,
     ),
+    bytes: st.binary(max_size=8),
     PreemptionRules: st.builds(
         PreemptionRules,
         st.booleans(),
