@@ -113,6 +113,8 @@ class Streams:
         """Feed `inbox`; `dropped` is called with the direction of each dropped message."""
         self._state, self._inbox, self._clock, self._dropped = state, inbox, clock, dropped
         self.directory = work_dir / DIRECTORY
+        # Beside the directory, not in it: boxes and containers see that.
+        self.key_file = work_dir / "executors.key"
         self._key = b""
         self._last = 0
         self._streams: dict[int, Stream] = {}
@@ -127,18 +129,17 @@ class Streams:
             return
         self.directory.mkdir(mode=0o711, exist_ok=True)
         self.directory.chmod(0o711)
-        path = self.directory / "key"
         with suppress(FileNotFoundError):
-            self._key = path.read_bytes()
+            self._key = self.key_file.read_bytes()
         if len(self._key) != _KEY_BYTES:
             self._key = secrets.token_bytes(_KEY_BYTES)
-            half = self.directory / "key.new"
+            half = self.key_file.with_suffix(".new")
             fd = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             with os.fdopen(fd, "wb") as file:
                 file.write(self._key)
                 file.flush()
                 os.fsync(file.fileno())
-            half.rename(path)
+            half.rename(self.key_file)
 
     def token_of(self, run: str) -> str:
         """Return the token of an executor's run."""
