@@ -180,8 +180,8 @@ class _GroupPart:
 
 class _GroupPartEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GroupPart.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    GROUP_PART_MEMBER: _GroupPart.ValueType  # 0
-    """If it does not end as FINISHED, all others are ended."""
+    GROUP_PART_UNSPECIFIED: _GroupPart.ValueType  # 0
+    """A member: if it does not end as FINISHED, all others are ended."""
     GROUP_PART_SIDECAR: _GroupPart.ValueType  # 1
     """Its end ends no other. It is ended when only sidecars are left."""
     GROUP_PART_LEADER: _GroupPart.ValueType  # 2
@@ -190,8 +190,8 @@ class _GroupPartEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GroupPart.V
 class GroupPart(_GroupPart, metaclass=_GroupPartEnumTypeWrapper):
     """What the end of a task means to its group."""
 
-GROUP_PART_MEMBER: GroupPart.ValueType  # 0
-"""If it does not end as FINISHED, all others are ended."""
+GROUP_PART_UNSPECIFIED: GroupPart.ValueType  # 0
+"""A member: if it does not end as FINISHED, all others are ended."""
 GROUP_PART_SIDECAR: GroupPart.ValueType  # 1
 """Its end ends no other. It is ended when only sidecars are left."""
 GROUP_PART_LEADER: GroupPart.ValueType  # 2
