@@ -25,7 +25,7 @@ from croupier.master.allocator.charges import Charges
 from croupier.master.allocator.eligibility import Eligibility, Fit, Rejection
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.tree import Tree
-from croupier.master.core import on_accept, on_sync, on_task, state_recovery
+from croupier.master.core import hold_charges, on_accept, on_sync, on_task, state_recovery
 from croupier.master.core.deadlines import HoldReview
 from croupier.master.core.effects import Effect, Save, Step
 from croupier.master.core.frameworks import Framework
@@ -336,5 +336,5 @@ def keeps_parts(
         _RELEASE_CHARGE(charges, framework_id, role, place, *rest, **more)
 
 
-_DEAL, _REMOVE_HOLD = Tree.deal, State.remove_hold
+_DEAL, _REMOVE_HOLD = Tree.deal, hold_charges.remove_hold
 _RELEASE_CHARGE = Charges.release

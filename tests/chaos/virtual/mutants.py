@@ -21,6 +21,7 @@ from croupier.master.allocator.charges import Charges
 from croupier.master.allocator.eligibility import Eligibility
 from croupier.master.allocator.tree import Tree
 from croupier.master.core import (
+    hold_charges,
     on_accept,
     on_agent,
     on_call,
@@ -341,7 +342,7 @@ MUTANTS = {
     ),
     "hold: its tasks become free": Mutant(
         "tasks in a hold that has ended are not charged",
-        _one(State, "remove_hold", broken.frees_tasks),
+        _one(hold_charges, "remove_hold", broken.frees_tasks),
     ),
     "hold: leaks": Mutant(
         "what tasks took from a hold does not return to it",

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+from croupier.master.core import hold_charges
 from croupier.master.core.agents import Agent
 from croupier.master.core.deadlines import AgentTimeout
 from croupier.master.core.messages import AgentDescription
@@ -163,7 +164,7 @@ def agent_status(state: State, agent: Agent, now: float) -> AgentStatus:
         total=agent.total,
         used=state.used(agent),
         offered=total_of(offer.resources for offer in agent.offers.values()),
-        held=total_of(state.idle(hold) for hold in agent.holds.values()),
+        held=total_of(hold_charges.idle(state, hold) for hold in agent.holds.values()),
         tasks=sum(not task.state.is_terminal for task in agent.tasks.values()),
         deactivated=agent.deactivated,
         problems=agent.problems,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 
+from croupier.master.core import hold_charges
 from croupier.master.core.agent_commands import find_agent
 from croupier.master.core.authorisation import finds_in_role, require
 from croupier.master.core.calls import MakeHold
@@ -67,7 +68,7 @@ def hold_status(state: State, hold: Hold, now: float) -> HoldStatus:
         hold.framework_id,
         "" if framework is None else framework.name,
         hold.resources,
-        state.unused(hold),
+        hold_charges.unused(state, hold),
         sum(not task.state.is_terminal for task in tasks),
         None if hold.expires_at is None else max(hold.expires_at - now, 0.0),
         hold.made_by,
@@ -82,7 +83,7 @@ def held_by_role(state: State) -> dict[Role, tuple[Resources, Resources]]:
     for hold in state.holds.values():
         if hold.is_charged:
             held, unused = found.get(hold.role, (NOTHING, NOTHING))
-            more = state.unused(hold)
+            more = hold_charges.unused(state, hold)
             found[hold.role] = total_of([held, hold.resources]), total_of([unused, more])
     return found
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 
+from croupier.master.core import hold_charges
 from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.authorisation import may_view_agent
 from croupier.master.core.deadlines import AgentTimeout, SessionSilence
@@ -282,7 +283,7 @@ def _connect(state: State, agent: Agent, event: Register, now: float) -> None:
     if agent.in_pool:
         _leave_pool(state, agent)
     for hold in agent.holds.values():
-        state.lose_hold(hold)
+        hold_charges.lose_hold(state, hold)
     agent.introduce(event.hostname, event.attributes, event.http_address, event.features)
     agent.last_received = agent.connected_at = now
     agent.takes_secrets = event.takes_secrets
@@ -332,7 +333,7 @@ def _leave_pool(state: State, agent: Agent) -> None:
     """Release the resources of an agent, of its tasks and of its holds."""
     state.release_tasks(agent.agent_id, agent.tasks.values())
     for hold in agent.holds.values():
-        state.lose_hold(hold)
+        hold_charges.lose_hold(state, hold)
     if agent.in_pool:
         state.allocator.remove_agent(agent.agent_id)
     state.allocator.charges.remove_absent(agent.agent_id)

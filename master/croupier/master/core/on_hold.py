@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 
+from croupier.master.core import hold_charges
 from croupier.master.core.agents import Agent
 from croupier.master.core.calls import MakeHold
 from croupier.master.core.deadlines import HoldReview
@@ -60,8 +61,8 @@ def make_hold(
     by: str = "",
 ) -> Iterator[Effect]:
     """Add a hold that was checked; with `taker`, of resources that are offered to it."""
-    state.add_hold(hold)
-    state.pool_hold(hold, taker)
+    hold_charges.add_hold(state, hold)
+    hold_charges.pool_hold(state, hold, taker)
     if (at := hold.review_at(now)) is not None:
         state.deadlines.set(HoldReview(hold.hold_id), at)
     yield Save(hold.record(now))
@@ -100,7 +101,7 @@ def end_hold(
     agent = state.agents[hold.agent_id]
     for offer in [each for each in agent.offers.values() if each.hold_id == hold.hold_id]:
         yield from rescind(state, offer, f"hold {hold.hold_id} has ended: {message}", now)
-    tasks = state.remove_hold(hold)
+    tasks = hold_charges.remove_hold(state, hold)
     state.deadlines.cancel(HoldReview(hold.hold_id))
     for task in tasks:
         # A later hold may get the same id.
@@ -175,7 +176,7 @@ def restore_holds(state: State, agent: Agent, event: Register, now: float) -> It
         # The agent may list one as running that has ended, which this master does not know.
         if taken <= hold.resources and hold.resources - taken <= left:
             left = left - (hold.resources - taken)
-            state.pool_hold(hold)
+            hold_charges.pool_hold(state, hold)
         else:
             message = f"agent {agent.agent_id} came back without room for it"
             yield from end_hold(state, hold, "no_room", message, now)

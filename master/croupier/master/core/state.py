@@ -19,7 +19,7 @@ from croupier.master.core.agents import Agent
 from croupier.master.core.deadlines import Deadline
 from croupier.master.core.effects import SessionId
 from croupier.master.core.frameworks import Framework
-from croupier.master.core.holds import Hold, HoldState
+from croupier.master.core.holds import Hold
 from croupier.master.core.messages import verdict_size
 from croupier.master.core.offers import Offer
 from croupier.master.core.quotas import ByteBudget, OwnedCounts
@@ -31,9 +31,9 @@ from croupier.master.core.tasks import EndedTasks, Task, TaskHold, TaskSnapshot
 from croupier.master.core.tokens import Tokens
 from croupier.model.access import AccessPolicy, Permissions
 from croupier.model.deadlines import Deadlines
-from croupier.model.ids import NO_HOLD, AgentId, FrameworkId, HoldId, OfferId, Role, TaskId
+from croupier.model.ids import AgentId, FrameworkId, HoldId, OfferId, Role, TaskId
 from croupier.model.principal import Principal, PrincipalName
-from croupier.model.resources import NOTHING, Resources, sum_of, total_of
+from croupier.model.resources import Resources, total_of
 from croupier.model.task import Reason, TaskState
 from croupier.model.verdict import Verdict
 
@@ -359,64 +359,6 @@ class State:
             if not running[key]:
                 del running[key]
                 self.stranded[task.agent_id] = None
-
-    def add_hold(self, hold: Hold) -> None:
-        """Add a hold, which nobody is charged for yet."""
-        self.holds[hold.hold_id] = self.places[hold.place] = hold
-        self.agents[hold.agent_id].holds[hold.hold_id] = hold
-        self.holds_made[hold.made_by] += 1
-
-    def pool_hold(self, hold: Hold, taker: tuple[FrameworkId, Role] | None = None) -> None:
-        """Cut a hold off its agent, which is in the pool; see `allocator.holds`."""
-        self.allocator.holds.make(hold.place, hold.agent_id, hold.owner, hold.resources, taker)
-        hold.move(HoldState.POOLED)
-
-    def charge_absent_hold(self, hold: Hold) -> None:
-        """Charge the owner of a hold for what the tasks of its absent agent do not use of it."""
-        hold.unused = Resources(self.unused(hold).scalars)
-        self.allocator.holds.charge_absent(hold.owner, hold.unused.scalars)
-        hold.move(HoldState.ABSENT)
-
-    def unused(self, hold: Hold) -> Resources:
-        """Return what no task uses of a hold. O(offers of its agent); if that is away, O(tasks)."""
-        agent = self.agents[hold.agent_id]
-        if hold.is_pooled:
-            offers = [each for each in agent.offers.values() if each.hold_id == hold.hold_id]
-            free = self.allocator.queries.free(hold.place)
-            return sum_of([free, *(offer.resources for offer in offers)])
-        unused = hold.resources
-        for task in agent.tasks.values():
-            if task.hold_id == hold.hold_id:
-                # The store does not know which have ended: they may have more than all of it.
-                unused = unused - task.held.within(unused)
-        return unused
-
-    def idle(self, hold: Hold) -> Resources:
-        """Return what of a hold is neither used nor offered. Costs as `unused`."""
-        if hold.is_pooled:
-            return self.allocator.queries.free(hold.place)
-        return self.unused(hold)
-
-    def lose_hold(self, hold: Hold) -> None:
-        """Stop charging for a hold. It is not offered; tasks in it hold nothing, or run on."""
-        if hold.is_pooled:
-            self.allocator.holds.end(hold.place)
-        elif hold.state is HoldState.ABSENT:
-            self.allocator.holds.release_absent(hold.owner, hold.unused.scalars)
-        if hold.state is not HoldState.AWAY:
-            hold.move(HoldState.AWAY)
-
-    def remove_hold(self, hold: Hold) -> list[Task]:
-        """Forget a hold that is not offered; return the tasks in it, which run on without it."""
-        self.lose_hold(hold)
-        hold.move(HoldState.ENDED)
-        agent = self.agents[hold.agent_id]
-        del self.holds[hold.hold_id], self.places[hold.place], agent.holds[hold.hold_id]
-        self.holds_made[hold.made_by] -= 1
-        tasks = [task for task in agent.tasks.values() if task.hold_id == hold.hold_id]
-        for task in tasks:
-            task.hold_id, task.held = NO_HOLD, NOTHING
-        return tasks
 
     def slim_task(self, task: Task) -> None:
         """Drop the command and labels of a large task that has ended."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from croupier.master.allocator import Allocator
+from croupier.master.core import hold_charges
 from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.deadlines import AgentTimeout, FailoverTimeout, HoldReview
 from croupier.master.core.frameworks import Framework, FrameworkState
@@ -142,7 +143,7 @@ def _recover_hold(state: State, record: HoldRecord, now: float) -> None:
         ttl_s=record.ttl_ms / 1000 if record.ttl_ms else None,
         since=now,
     )
-    state.add_hold(hold)
+    hold_charges.add_hold(state, hold)
     if (at := hold.review_at(now)) is not None:
         state.deadlines.set(HoldReview(hold.hold_id), at)
     maker = state.frameworks.get(record.made_by)
@@ -269,7 +270,7 @@ def charge_absent(state: State) -> None:
         # The record may have less than the tasks hold.
         holds = agent.holds.values() if agent.is_absent else ()
         for hold in holds:
-            state.charge_absent_hold(hold)
+            hold_charges.charge_absent_hold(state, hold)
         used = total_of([state.used(agent), *(hold.unused for hold in holds)]).scalars
         known = agent.total
         missing = {name: milli - known[name] for name, milli in used.items() if milli > known[name]}

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from croupier.master.allocator import Cause, PassedOver
+from croupier.master.core import hold_charges
 from croupier.master.core.effects import PAUSE, Pause
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.roles import count_tasks, in_tree_order
@@ -144,7 +145,7 @@ def _holds(state: State, framework: Framework) -> Iterable[PassedOver]:
         if not mine:
             continue
         held = total_of(hold.resources for hold in mine)
-        unused = total_of(map(state.unused, mine))
+        unused = total_of(hold_charges.unused(state, hold) for hold in mine)
         number = "a hold" if len(mine) == 1 else f"{len(mine)} holds"
         detail = (
             f"{number} of {held or 'ranges'} counts in its share,"
