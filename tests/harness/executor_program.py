@@ -1,9 +1,12 @@
 """An executor for tests: it does what the data of each task say, and notes its launches in a file.
 
-    executor_program.py NOTES [hang|silent]     hang ignores kills, silent never registers
+    executor_program.py NOTES [hang|silent|greet]
+
+`hang` ignores kills, `silent` never registers, and `greet` sends a message when it has registered.
 
 The data of a task are `sleep` (until it is killed), `echo TEXT`, `wait PATH` (until the file is
-there), `fail`, `exit CODE` (of the executor), `flood N` (updates) or `chatter N` (messages).
+there), `fail`, `exit CODE` (of the executor), `flood N` (updates), `chatter N` (messages) or
+`hog BYTES` (of memory).
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ class Program(Executor):
         super().__init__()
         self.notes, self.way = notes, way
         self.works: dict[str, asyncio.Task[None]] = {}
+        self.memory: list[bytes] = []
 
     def note(self, text: str) -> None:
         with self.notes.open("a") as file:
@@ -32,6 +36,8 @@ class Program(Executor):
 
     async def on_registered(self, framework_id: str, agent_id: str, data: bytes) -> None:
         self.note(f"registered {data.decode()}")
+        if self.way == "greet":
+            await self.send(b"hello")
 
     async def on_launch(self, task: LaunchedTask) -> None:
         self.note(f"launched {task.task_id}")
@@ -68,6 +74,9 @@ class Program(Executor):
                 await self.update(task.task_id, TaskState.FINISHED, "done", rest.encode())
             case "fail":
                 await self.update(task.task_id, TaskState.FAILED, "as asked")
+            case "hog":
+                self.memory.append(b"x" * int(rest))
+                await self.update(task.task_id, TaskState.FINISHED)
             case "exit":
                 os._exit(int(rest))
             case "flood":
