@@ -96,6 +96,28 @@ async def test_offers_are_declined_suppressed_and_revived(
         assert (await scheduler.offer())["id"] != offer["id"]
 
 
+async def test_a_decline_may_name_more_offers_than_a_call_of_the_core(
+    master: MasterDaemon, scheduler: RawScheduler
+) -> None:
+    async with RawAgent(master.address) as agent:
+        await scheduler.subscribe()
+        await agent.register()
+        offer = await scheduler.offer()
+        ended = [{"value": f"{offer['id']['value']}{number}"} for number in range(1_000)]
+        await scheduler.call("DECLINE", offer_ids=[*ended, offer["id"]])
+        await eventually(lambda: not master.driver.state.offers)
+
+
+async def test_a_reconcile_may_name_more_tasks_than_a_call_of_the_core(
+    scheduler: RawScheduler,
+) -> None:
+    await scheduler.subscribe()
+    tasks = [{"task_id": {"value": f"t{number}"}} for number in range(10_001)]
+    await scheduler.call("RECONCILE", tasks=tasks)
+    while (await scheduler.next("UPDATE"))["update"]["status"]["task_id"] != {"value": "t10000"}:
+        pass
+
+
 async def test_what_has_no_form_in_croupier_is_refused_with_a_reason(
     master: MasterDaemon, scheduler: RawScheduler
 ) -> None:

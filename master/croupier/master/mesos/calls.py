@@ -7,11 +7,12 @@ calls of the SDK are.
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import Final
 
+from croupier.master.core.on_call import MAX_NAMED
 from croupier.master.mesos.events import sequence_in
 from croupier.master.mesos.executors import Executors
 from croupier.master.mesos.offers import Offers
@@ -119,6 +120,18 @@ async def translate(of: Json, known: Known) -> Translated:
     """
     kind = text(of, "type")
     return await _TRANSLATORS[kind](entry(of, kind.lower()), known)
+
+
+def in_parts(wire: pb.Call) -> list[pb.Call]:
+    """Return a call as the core takes it: a long DECLINE or RECONCILE is several calls."""
+    offer_ids, filters = wire.decline.offer_ids, wire.decline.filters
+    if len(offer_ids) > MAX_OFFERS_PER_CALL:
+        parts = _parts(offer_ids, MAX_OFFERS_PER_CALL)
+        return [pb.Call(decline=pb.Decline(offer_ids=part, filters=filters)) for part in parts]
+    if len(task_ids := wire.reconcile.task_ids) > MAX_NAMED:
+        parts = _parts(task_ids, MAX_NAMED)
+        return [pb.Call(reconcile=pb.Reconcile(task_ids=part)) for part in parts]
+    return [wire]
 
 
 def check_form(of: Json) -> None:
@@ -330,6 +343,10 @@ _TRANSLATORS: Final[Mapping[str, Callable[[Json, Known], Awaitable[Translated]]]
 }
 # Clients leave out the fields of these, or put their contents elsewhere.
 _WITHOUT_FIELD: Final = frozenset({"TEARDOWN", "SUPPRESS", "REVIVE", "REQUEST", "RECONCILE"})
+
+
+def _parts(ids: Sequence[str], most: int) -> list[Sequence[str]]:
+    return [ids[start : start + most] for start in range(0, len(ids), most)]
 
 
 def _read_filters(filters: pb.Filters, of: Json) -> None:

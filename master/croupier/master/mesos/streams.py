@@ -21,6 +21,7 @@ from croupier.master.mesos.calls import (
     Known,
     Translated,
     capabilities_of,
+    in_parts,
     subscribe_from_json,
     translate,
 )
@@ -179,15 +180,16 @@ class SchedulerStream:
         session = self.session
         if call is None:
             session.is_introduced = True
-            wire = subscribe_from_json(self._subscribe, session.stream_id)
-            event = subscribe_from_wire(session.session_id, wire)
+            subscribe = subscribe_from_json(self._subscribe, session.stream_id)
+            event = subscribe_from_wire(session.session_id, subscribe)
             event = replace(event, principal=session.caller.principal)
-            await self._guard.put(self._inbox, event, wire)
+            await self._guard.put(self._inbox, event, subscribe)
             return
         session.refuse(call)
         if call.wire is None:
             return
-        call.wire.seq = session.number(call)
-        called = await call_from_wire(session.session_id, call.wire, session.seal)
-        for part in split_call(called):
-            await self._guard.put(self._inbox, part, call.wire)
+        for wire in in_parts(call.wire):
+            wire.seq = session.number(call)
+            called = await call_from_wire(session.session_id, wire, session.seal)
+            for part in split_call(called):
+                await self._guard.put(self._inbox, part, wire)
