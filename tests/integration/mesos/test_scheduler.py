@@ -228,6 +228,16 @@ async def test_refused_frameworks_get_an_error_on_their_stream(scheduler: RawSch
         ({}, 400, "unknown type"),
         ({"type": "SLEEP"}, 400, "unknown type 'SLEEP'"),
         ({"type": "ACCEPT"}, 400, "Expecting 'accept' to be present"),
+        ({"type": "SUBSCRIBE"}, 400, "Expecting 'subscribe' to be present"),
+        (
+            {
+                "type": "SUBSCRIBE",
+                "framework_id": {"value": "F1"},
+                "subscribe": {"framework_info": {"id": {"value": "F2"}}},
+            },
+            400,
+            "'framework_id' differs from 'subscribe.framework_info.id'",
+        ),
         ({"type": "SUPPRESS"}, 400, "Expecting 'framework_id' to be present"),
         ({"type": "SUPPRESS", "framework_id": {"value": "F"}}, 400, "Framework cannot be found"),
     ],

@@ -135,18 +135,24 @@ def in_parts(wire: pb.Call) -> list[pb.Call]:
 
 
 def check_form(of: Json) -> None:
-    """Check that a call has a known type, and the field of that type.
+    """Check that a call has a known type, the field of that type, and one framework id.
 
     Raises:
         InvalidRequest: if it has not.
     """
     kind = text(of, "type")
-    if kind not in _TRANSLATORS:
+    if kind not in _TRANSLATORS and kind != "SUBSCRIBE":
         raise InvalidRequest(f"Failed to validate scheduler::Call: unknown type {kind[:80]!r}")
     if kind not in _WITHOUT_FIELD and not isinstance(of.get(kind.lower()), dict):
         raise InvalidRequest(
             f"Failed to validate scheduler::Call: Expecting '{kind.lower()}' to be present"
         )
+    named = {
+        id_of(of, "framework_id"),
+        id_of(entry(entry(of, "subscribe"), "framework_info"), "id"),
+    }
+    if kind == "SUBSCRIBE" and len(named - {""}) > 1:
+        raise InvalidRequest("'framework_id' differs from 'subscribe.framework_info.id'")
 
 
 async def _accept(of: Json, known: Known) -> Translated:

@@ -56,9 +56,9 @@ class SchedulerApi:
             is_known = True
         body = await read_body(request, MAX_MESSAGE_BYTES if is_known else MOST_UNKNOWN)
         of = parse_object(body)
+        check_form(of)
         if text(of, "type") == "SUBSCRIBE":
             return await self._subscribe(request, of)
-        check_form(of)
         stream = await self._stream_of(request, of)
         await stream.call(of)
         return web.Response(status=202)
