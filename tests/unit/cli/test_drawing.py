@@ -51,7 +51,7 @@ def test_forty_columns_name_the_framework_of_a_task(own_id: str, name: str, show
     titles, line, *_ = lines_of(TASKS, [as_object(task)], 40)
     assert titles.split()[:3] == ["TASK", "FRAMEWORK", "STATE"]
     assert line.split()[:3] == ["run-0", shown, "RUNNING"]
-    assert lines_of(TASKS, [as_object(task)], None)[1].split()[-3:] == [own_id, AGENT_ID, "-"]
+    assert lines_of(TASKS, [as_object(task)], None)[1].split()[-2:] == [own_id, AGENT_ID]
 
 
 def test_eighty_columns_are_enough_for_agents(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,4 +12,5 @@ def test_a_task_in_an_executor_has_that_in_place_of_a_command() -> None:
     status = task_pb2.TaskStatus(task_id="t1", state=task_pb2.TASK_RUNNING)
     lines = list(task_lines(as_object(operator_pb2.TaskView(task=task, status=status))))
     assert "  executor: pool-1" in lines
-    assert not [line for line in lines if "command" in line]
+    assert "  limits and use: those of its executor (croupier task show pool-1)" in lines
+    assert not [line for line in lines if "command" in line or "memory" in line]

@@ -163,10 +163,10 @@ ROLE  GUARANTEE  LIMIT           PREEMPTION  USED    OFFERED
 ads   cpus:4     cpus:8;mem:0MB  off         cpus:2  -
 OFFER  FRAMEWORK  HOST  ROLE  LEASE  RESOURCES  FRAMEWORK-ID  AGENT-ID
 o1     f1         a1    ads     10s  cpus:2     f1            a1
-TASK  NAME   FRAMEWORK  HOST  ROLE  STATE   CODE  WHY  RESOURCES  AGE  FRAMEWORK-ID  AGENT-ID  GROUP
-t1    first  f1         a1    ads   FAILED     3  -    cpus:1      5s  f1            a1        -
-TASK  NAME   FRAMEWORK  HOST  ROLE  STATE   CODE  WHY  RESOURCES  AGE  FRAMEWORK-ID  AGENT-ID  GROUP  COMMAND
-t1    first  f1         a1    ads   FAILED     3  -    cpus:1       -  f1            a1        -      echo hi
+TASK  NAME   FRAMEWORK  HOST  ROLE  STATE   CODE  WHY  RESOURCES  AGE  FRAMEWORK-ID  AGENT-ID
+t1    first  f1         a1    ads   FAILED     3  -    cpus:1      5s  f1            a1
+TASK  NAME   FRAMEWORK  HOST  ROLE  STATE   CODE  WHY  RESOURCES  AGE  FRAMEWORK-ID  AGENT-ID  COMMAND
+t1    first  f1         a1    ads   FAILED     3  -    cpus:1       -  f1            a1        echo hi
 """  # noqa: E501 - lines of a table are not folded
 
 

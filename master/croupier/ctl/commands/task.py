@@ -137,7 +137,7 @@ def show(
         own = (task["framework_id"], task_id)
         events = await recent_events(leader, lambda each: (each.framework_id, each.task_id) == own)
         view = {**task, "events": events}
-        if not is_live(view) or view["state"] == TaskState.QUEUED.name:
+        if not is_live(view) or view["state"] == TaskState.QUEUED.name or view["executor_id"]:
             return view, ""
         ids = {name: task[name] for name in ("framework_id", "task_id", "agent_id")}
         try:

@@ -53,7 +53,10 @@ def task_lines(task: View) -> Iterator[str]:
     isolation = isolation_text(task["isolation"]) if task["isolation"] else ""
     if isolation:
         yield f"  isolation: {isolation}"
-    yield from use_lines(task["resources"], task["limits"], task["usage"])
+    if task["executor_id"]:
+        yield f"  limits and use: those of its executor (croupier task show {task['executor_id']})"
+    else:
+        yield from use_lines(task["resources"], task["limits"], task["usage"])
 
 
 def _time_lines(task: View) -> Iterator[str]:
@@ -121,7 +124,12 @@ TASKS = Table(
         amount("RESOURCES", "resources", 8),
         age("AGE", "age_s", 2),
         *_IDS,
-        Column("GROUP", lambda view: view["group"]["group_id"] if view["group"] else "", rank=9),
+        Column(
+            "GROUP",
+            lambda view: view["group"]["group_id"] if view["group"] else "",
+            rank=9,
+            is_optional=True,
+        ),
     ),
     "no tasks are running or have ended recently",
 )

@@ -68,7 +68,7 @@ def _now(leaf: Leaf, state: AllocatorState, now: float) -> Iterator[PassedOver |
     for other in state.tree.leaves.values():
         for agent_id in other.reservations:
             holders.setdefault(agent_id, []).append(other)
-    cases: dict[Cause, tuple[int, PooledAgent, object]] = {}
+    cases: dict[Cause, tuple[set[AgentId], PooledAgent, object]] = {}
     for checked, (agent_id, agent) in enumerate(state.agents.agents.items()):
         if checked % _SLICE == _SLICE - 1:
             yield None
@@ -77,11 +77,12 @@ def _now(leaf: Leaf, state: AllocatorState, now: float) -> Iterator[PassedOver |
             continue
         found = _check(agent, leaf, holders.get(agent_id, ()), state, now, last)
         if isinstance(found, Rejection):
-            number = cases[found.cause][0] if found.cause in cases else 0
-            cases[found.cause] = number + 1, agent, found.detail
+            ids, _, _ = cases.get(found.cause, (set(), agent, ""))
+            ids.add(_id_of(agent))  # an agent and a hold on it are one agent
+            cases[found.cause] = ids, agent, found.detail
     reasons = [
-        passed_over(cause, number, _told(agent, detail), leaf.role, _id_of(agent), detail)
-        for cause, (number, agent, detail) in cases.items()
+        passed_over(cause, len(ids), _told(agent, detail), leaf.role, _id_of(agent), detail)
+        for cause, (ids, agent, detail) in cases.items()
     ]
     reasons.sort(key=lambda each: (each.cause in _FOR_GOOD, -each.agents, each.cause.value))
     for each in reasons:

@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { killButton } from "../actions.js";
-import { agentLink, facts, frameworkLink, h, replace, roleLink, section } from "../dom.js";
+import { agentLink, facts, frameworkLink, h, replace, roleLink, section, taskLink } from "../dom.js";
 import { Files } from "../parts/files.js";
 import { List } from "../parts/list.js";
 import { Output } from "../parts/output.js";
@@ -34,7 +34,7 @@ export function task(framework, id) {
     title: `Task ${id}`, root, stop: () => output?.stop(),
     load: async (signal) => {
       const found = await get(["tasks", framework, id], {}, signal);
-      const isLive = !hasEnded(found.state) && found.state !== "QUEUED";
+      const isLive = !hasEnded(found.state) && found.state !== "QUEUED" && !found.executor_id;
       // A task runs on when its agent cannot be asked.
       const live = isLive ? await get([...place, "use"], {}, signal).catch((error) => ({ problem: error.message })) : null;
       replace(head, about(found, () => view.load(signal).catch(() => {})));
@@ -73,6 +73,7 @@ function detailsOf(task, live) {
       ["Role", roleLink(task.role)],
       ["Agent", task.agent_id ? agentLink(task.agent_id, task.hostname) : "it waits for one"],
       ["Process", task.pid ? String(task.pid) : ""],
+      ["Executor", task.executor_id ? taskLink(task.framework_id, task.executor_id) : ""],
       ["Command", command ? h("code", null, command) : ""],
       ["Group", task.group ? `${task.group.group_id}, its ${task.group.part}` : ""],
       ["Isolation", words.join(", ")],
@@ -92,6 +93,7 @@ function life(task) {
 
 /** @param {any} task @param {any} live its use so far, and the limits that its agent enforces; null: it does not run */
 function use(task, live) {
+  if (task.executor_id) return h("p", { class: "faint" }, "Its limits and its use are those of its executor.");
   const { resources } = task;
   const limits = live?.limits ?? task.limits ?? {};
   const known = live?.usage ?? task.usage ?? {};
