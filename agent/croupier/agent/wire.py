@@ -23,7 +23,8 @@ from croupier.model.ids import DEFAULT_ROLE, FrameworkId, TaskId, check_role
 from croupier.model.isolation import feature_names
 from croupier.model.secrets import SecretValues
 from croupier.model.store_position import check_epoch
-from croupier.model.task import MAX_GRACE_MS, Reason, TaskStatus
+from croupier.model.task import Reason, TaskStatus
+from croupier.model.task_checks import MAX_GRACE_MS
 from croupier.model.task_group import MAX_GROUP_TASKS
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1.task_pb2 import TaskInfo

@@ -30,7 +30,8 @@ import grpc.aio
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.executor import LONGEST_PATH, SOCKET_VARIABLE, TOKEN_VARIABLE, check_message
 from croupier.model.resources import Resources
-from croupier.model.task import MAX_MESSAGE, TaskState, check_news
+from croupier.model.task import MAX_MESSAGE, TaskState
+from croupier.model.task_checks import check_news
 from croupier.net.errors import error_from_wire
 from croupier.net.task_scope import end, reraise_own_cancellation
 from croupier.sdk.log import log_event

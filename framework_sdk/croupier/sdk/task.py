@@ -17,6 +17,7 @@ from croupier.model.output_bound import NO_OUTPUT_BOUND, OutputBound, parse_outp
 from croupier.model.resources import Resources
 from croupier.model.secrets import SecretValues, looks_secret
 from croupier.model.task import Command, TaskInfo
+from croupier.model.task_checks import check_task
 from croupier.model.task_group import GroupPart, TaskGroup, parse_part
 from croupier.sdk.log import log_event
 
@@ -131,7 +132,7 @@ class Task:
             executor_id=TaskId(executor_id),
             data=data,
         )
-        self.info.check()
+        check_task(self.info)
         for variable, value in self.info.command.environment.items():
             if looks_secret(variable, value):
                 _warn_of_plain(variable)
@@ -180,7 +181,7 @@ class Task:
         made = Task.__new__(Task)
         made.secrets, made.part = self.secrets, self.part
         made.info = replace(self.info, group=TaskGroup(group_id, self.part))
-        made.info.check()
+        check_task(made.info)
         return made
 
     @property

@@ -11,7 +11,7 @@ from cyclopts import Group, Parameter
 
 from croupier.model.durations import parse_duration
 from croupier.model.errors import InvalidRequest
-from croupier.model.task import MAX_GRACE_MS
+from croupier.model.task_checks import MAX_GRACE_MS
 from croupier.net.address import DEFAULT_MASTER, MASTER_PORT, Address, parse_addresses
 from croupier.process.cli import read_by
 

@@ -11,22 +11,15 @@ GONE_BY_OPERATOR are final.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Final
 
-from croupier.model.errors import Conflict, InvalidRequest
-from croupier.model.executor import (
-    MAX_TASK_DATA,
-    MAX_UPDATE_DATA,
-    MAX_UPDATE_ID,
-    MESOS_API,
-    ExecutorSpec,
-)
-from croupier.model.ids import AgentId, FrameworkId, TaskId, check_id
+from croupier.model.errors import Conflict
+from croupier.model.executor import MESOS_API, ExecutorSpec
+from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.isolation import (
-    MAX_COMPLETION_MS,
     NO_FEATURES,
     NO_ISOLATION,
     NO_LIMITS,
@@ -38,23 +31,14 @@ from croupier.model.isolation import (
 )
 from croupier.model.output_bound import NO_OUTPUT_BOUND, OutputBound
 from croupier.model.resources import Resources
-from croupier.model.scalar import format_scalar
-from croupier.model.secrets import MAX_SEALED, WITHHELD, SealedValue, check_secret_names
+from croupier.model.secrets import WITHHELD, SealedValue
 from croupier.model.task_group import GroupPart, TaskGroup
 
 # The sequence number of a terminal update by the master: above all numbers of agents.
 MASTER_SEQUENCE = 2**62
 
-# Characters of a status message, and of a name.
+# Characters of a status message.
 MAX_MESSAGE = 4096
-MAX_NAME = 4096
-MAX_ENVIRONMENT_BYTES = 128 * 1024
-MAX_COMMAND_BYTES = 128 * 1024
-# Words of a command, and variables of its environment.
-MAX_WORDS = 10_000
-MAX_GRACE_MS = 24 * 3600 * 1000
-MAX_LABELS = 64
-MAX_LABEL = 1024
 DEFAULT_GRACE_MS = 3_000
 # Of an ended task with more text than MAX_SLIM, only the name is kept, cut to MAX_SLIM_NAME.
 MAX_SLIM = 1024
@@ -237,37 +221,8 @@ class Command:
         """Return the command with the names of its secrets only."""
         return replace(self, secrets=dict.fromkeys(self.secrets, WITHHELD))
 
-    def check(self) -> None:
-        """Check the command; raises InvalidRequest if no agent can run it."""
-        if bool(self.argv) == bool(self.shell):
-            raise InvalidRequest("a command is either a list of words or a shell line")
-        words = (*self.argv, self.shell, self.user)
-        if self.argv and not self.argv[0]:
-            raise InvalidRequest("the command's program is empty")
-        if any("\0" in word for word in words):
-            raise InvalidRequest("the command holds a NUL character")
-        if sum(len(word.encode(errors="replace")) for word in words) > MAX_COMMAND_BYTES:
-            raise InvalidRequest(f"the command is longer than {MAX_COMMAND_BYTES} bytes")
-        size = 0
-        for name, value in self.environment.items():
-            if not name or "=" in name or "\0" in name + value:
-                raise InvalidRequest(f"{name[:80]!r} cannot be an environment variable")
-            size += len((name + value).encode(errors="replace"))
-        if size > MAX_ENVIRONMENT_BYTES:
-            raise InvalidRequest(f"the environment is larger than {MAX_ENVIRONMENT_BYTES} bytes")
-        self._check_secrets()
-
-    def _check_secrets(self) -> None:
-        check_secret_names(self.secrets)
-        for name in sorted(self.secrets.keys() & self.environment.keys()):
-            raise InvalidRequest(f"{name} is both a secret and a variable of the environment")
-        if sum(value.size for value in self.secrets.values()) > MAX_SEALED:
-            raise InvalidRequest("the secrets are too large")
-
 
 NO_TASK: Final = TaskId("")
-# Command, limits, isolation and output of a task that an executor runs.
-_IN_EXECUTOR: Final = (Command(), NO_LIMITS, NO_ISOLATION, NO_OUTPUT_BOUND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,83 +307,6 @@ class TaskInfo:
             sealed = self.command.secrets
             return replace(self, command=self.command.without_values()) if sealed else self
         return replace(self.outline(), name=self.name[:MAX_SLIM_NAME])
-
-    def check(self) -> None:
-        """Raise InvalidRequest if the task is invalid, apart from the offers that it is on."""
-        check_id("task", self.task_id)
-        if len(self.name) > MAX_NAME:
-            raise InvalidRequest(f"the task's name is longer than {MAX_NAME} characters")
-        if not self.resources:
-            raise InvalidRequest("the task asks for no resources")
-        if self.resources["gpus"] % 1000:
-            raise InvalidRequest("gpus must be whole")
-        check_grace(self.grace_ms)
-        if len(self.labels) > MAX_LABELS or any(
-            len(key) > MAX_LABEL or len(value) > MAX_LABEL for key, value in self.labels
-        ):
-            raise InvalidRequest(f"at most {MAX_LABELS} labels of {MAX_LABEL} characters")
-        if not 0 <= self.max_completion_ms <= MAX_COMPLETION_MS:
-            raise InvalidRequest("the time to complete must be between 0 and 366 days")
-        self.limits.check()
-        self.output.check()
-        self._check_limits()
-        self.isolation.check()
-        if self.group is not None:
-            self.group.check()
-            if self.isolation.no_network:
-                raise InvalidRequest(
-                    "a task of a group cannot be without network: no agent can give the tasks of"
-                    " one group a network of their own"
-                )
-        self._check_executor()
-        if not self.executor_id:
-            self.command.check()
-
-    def _check_executor(self) -> None:
-        if len(self.data) > MAX_TASK_DATA:
-            raise InvalidRequest(f"the task's data are larger than {MAX_TASK_DATA} bytes")
-        if self.executor is not None:
-            self.executor.check()
-            if self.executor_id:
-                raise InvalidRequest("an executor cannot run in another executor")
-        elif self.executor_id:
-            check_id("executor", self.executor_id)
-            if self.group is not None:
-                raise InvalidRequest("a task in an executor cannot be in a group")
-            own = (self.command, self.limits, self.isolation, self.output)
-            if own != _IN_EXECUTOR:
-                raise InvalidRequest(
-                    "a task in an executor has no command, limits, isolation or output of its own"
-                )
-        elif self.data:
-            raise InvalidRequest("data are for executors and for tasks in them")
-
-    def _check_limits(self) -> None:
-        """Check that no limit is below what the task is charged for."""
-        for name in ("cpus", "mem", "disk"):
-            limit: int = getattr(self.limits, name)
-            if limit and limit < self.resources[name]:
-                raise InvalidRequest(
-                    f"the limit of {name} ({format_scalar(name, limit)}) is below the task's {name}"
-                    f" ({format_scalar(name, self.resources[name])}): lower that too"
-                )
-
-
-def check_grace(grace_ms: int) -> int:
-    """Return `grace_ms` if it is a legal time to end after SIGTERM; else raise InvalidRequest."""
-    if not 0 <= grace_ms <= MAX_GRACE_MS:
-        raise InvalidRequest("the kill grace must be between 0 and 24 hours")
-    return grace_ms
-
-
-def check_news(data: bytes, labels: Collection[tuple[str, str]], update_id: bytes = b"") -> None:
-    """Raise InvalidRequest if what an executor says of its task is too large."""
-    if len(data) > MAX_UPDATE_DATA:
-        raise InvalidRequest(f"the data of an update are larger than {MAX_UPDATE_DATA} bytes")
-    if len(update_id) > MAX_UPDATE_ID:
-        raise InvalidRequest(f"the name of an update is longer than {MAX_UPDATE_ID} bytes")
-    if len(labels) > MAX_LABELS or any(max(map(len, label)) > MAX_LABEL for label in labels):
-        raise InvalidRequest(f"an update has at most {MAX_LABELS} labels of {MAX_LABEL} characters")
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,18 +34,15 @@ from croupier.model.secrets import MAX_SECRETS, NO_SECRETS, WITHHELD, SecretValu
 from croupier.model.task import (
     DEFAULT_GRACE_MS,
     MASTER_SEQUENCE,
-    MAX_GRACE_MS,
-    MAX_LABELS,
     MAX_MESSAGE,
-    MAX_WORDS,
     Command,
     Reason,
     Source,
     TaskInfo,
     TaskState,
     TaskStatus,
-    check_news,
 )
+from croupier.model.task_checks import MAX_GRACE_MS, MAX_LABELS, MAX_WORDS, check_news
 from croupier.model.task_group import GroupPart, TaskGroup
 from croupier.v1 import agent_pb2, framework_pb2, task_pb2
 from croupier.v1 import task_pb2 as pb
@@ -126,7 +123,7 @@ def task_to_bytes(task: TaskInfo) -> bytes:
 
 
 def task_from_wire(wire: pb.TaskInfo) -> TaskInfo:
-    """Return the task in `wire`; only the form is checked here, `TaskInfo.check` does the rest.
+    """Return the task in `wire`; only the form is checked here, `check_task` does the rest.
 
     The values of secrets are withheld; `secrets_from_wire` returns them.
     """

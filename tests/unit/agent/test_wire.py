@@ -18,15 +18,8 @@ from croupier.model.executor import ExecutorSpec
 from croupier.model.ids import DEFAULT_ROLE, AgentId, FrameworkId, Role, TaskId
 from croupier.model.isolation import Feature
 from croupier.model.resources import Resources
-from croupier.model.task import (
-    MAX_GRACE_MS,
-    MAX_LABEL,
-    MAX_LABELS,
-    Command,
-    Reason,
-    TaskInfo,
-    TaskState,
-)
+from croupier.model.task import Command, Reason, TaskInfo, TaskState
+from croupier.model.task_checks import MAX_GRACE_MS, MAX_LABEL, MAX_LABELS
 from croupier.net.transport import MAX_MESSAGE_BYTES
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import task_pb2

@@ -19,7 +19,8 @@ from croupier.model.codec import Codec, Undecodable
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.secrets import MAX_SECRET_BYTES, WITHHELD, SealedValue
-from croupier.model.task import MAX_COMMAND_BYTES, MAX_ENVIRONMENT_BYTES, Command, TaskInfo
+from croupier.model.task import Command, TaskInfo
+from croupier.model.task_checks import MAX_COMMAND_BYTES, MAX_ENVIRONMENT_BYTES, check_command
 from tests.harness.effort import portion
 from tests.harness.recorded import make_head, sealed
 
@@ -45,7 +46,7 @@ def read(event: FrameworkCalled) -> Command:
 
 def test_legal_commands_are_not_written() -> None:
     assert b"hunter2" not in written(accept(SECRET))
-    read(accept(SECRET)).check()
+    check_command(read(accept(SECRET)))
 
 
 def test_an_illegal_command_is_written_in_full() -> None:
@@ -68,7 +69,7 @@ def test_an_illegal_command_is_written_in_full() -> None:
 )
 def test_a_command_is_read_as_a_legal_command_of_the_same_size(command: Command) -> None:
     back = read(accept(command))
-    back.check()
+    check_command(back)
     assert (back.size, back.user) == (command.size, command.user), "decisions depend on both"
 
 
@@ -90,7 +91,7 @@ SEALED = {"A": SealedValue("k", "x" * 100), "B": SealedValue("k", "y" * MAX_SECR
 def test_of_secrets_only_the_names_are_written(command: Command) -> None:
     assert b"xxx" not in written(accept(command))
     back = read(accept(command))
-    back.check()
+    check_command(back)
     assert (back.size, list(back.secrets)) == (command.size, list(command.secrets))
     assert back.user == command.user
 

@@ -14,6 +14,7 @@ from croupier.model.errors import InvalidRequest
 from croupier.model.ids import FrameworkId, OfferId, TaskId
 from croupier.model.isolation import Isolation
 from croupier.model.task import TaskInfo
+from croupier.model.task_checks import check_task
 from croupier.v1 import framework_pb2, task_pb2
 from croupier.wire.task import task_to_wire
 from tests.harness.off_the_wire import call_from_wire
@@ -134,7 +135,7 @@ def test_a_group_has_no_task_without_network() -> None:
     (task,) = group("a")
     object.__setattr__(task, "isolation", Isolation(no_network=True))
     with pytest.raises(InvalidRequest, match="a task of a group cannot be without network"):
-        task.check()
+        check_task(task)
 
 
 def test_a_refused_launch_ends_the_whole_group(

@@ -29,6 +29,7 @@ from croupier.master.services.stream import is_local, is_private
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.model.secrets import WITHHELD, SealedValue, SecretValues
+from croupier.model.task_checks import check_task
 from croupier.sdk import Resources, Task
 
 CANARY = "hunter2"
@@ -118,7 +119,7 @@ def test_a_task_is_sealed_and_opened_as_a_whole() -> None:
     values = SecretValues({"A": "1", "B": "2"})
     task = Task(["true"], resources=Resources.parse("cpus:1"), task_id="t1").info
     sealed = seal_task(box(1), FrameworkId("f1"), task, values)
-    sealed.check()
+    check_task(sealed)
     assert open_task(box(1), FrameworkId("f1"), sealed) == values
     with pytest.raises(Unopenable):
         open_task(box(1), FrameworkId("f2"), sealed)

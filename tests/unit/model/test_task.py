@@ -12,10 +12,6 @@ from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.isolation import Isolation, parse_limits
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.task import (
-    MAX_COMMAND_BYTES,
-    MAX_ENVIRONMENT_BYTES,
-    MAX_GRACE_MS,
-    MAX_NAME,
     MAX_SLIM,
     TERMINAL,
     TRANSITIONS,
@@ -26,6 +22,13 @@ from croupier.model.task import (
     TaskState,
     TaskStatus,
     moved,
+)
+from croupier.model.task_checks import (
+    MAX_COMMAND_BYTES,
+    MAX_ENVIRONMENT_BYTES,
+    MAX_GRACE_MS,
+    MAX_NAME,
+    check_task,
 )
 
 TASK = TaskInfo(TaskId("t1"), Command(argv=("true",)), Resources.parse("cpus:1"))
@@ -58,8 +61,8 @@ def test_a_move_in_the_table_is_made_and_any_other_is_refused() -> None:
 
 
 def test_a_valid_task_passes_the_check() -> None:
-    TASK.check()
-    replace(TASK, command=Command(shell="exit 1", environment={"A": "", "B": "=\n"})).check()
+    check_task(TASK)
+    check_task(replace(TASK, command=Command(shell="exit 1", environment={"A": "", "B": "=\n"})))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +85,7 @@ def test_a_valid_task_passes_the_check() -> None:
 )
 def test_a_command_that_cannot_run_is_refused(command: Command) -> None:
     with pytest.raises(InvalidRequest):
-        replace(TASK, command=command).check()
+        check_task(replace(TASK, command=command))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +102,7 @@ def test_a_command_that_cannot_run_is_refused(command: Command) -> None:
 )
 def test_an_invalid_task_is_refused(task: TaskInfo) -> None:
     with pytest.raises(InvalidRequest):
-        task.check()
+        check_task(task)
 
 
 TEXTS = [each.name for each in fields(TaskInfo) if each.type == "str"]

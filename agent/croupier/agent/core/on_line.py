@@ -17,6 +17,7 @@ from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key, LocalTask, place_of
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.errors import InvalidRequest
+from croupier.model.task_checks import check_task
 
 
 def line_up(state: AgentState, order: LaunchTask, *, can_start: bool) -> Iterator[fx.Effect]:
@@ -61,7 +62,7 @@ def _may_start(state: AgentState) -> bool:
 
 def _is_valid(state: AgentState, order: LaunchTask) -> bool:
     try:
-        order.task.check()
+        check_task(order.task)
     except InvalidRequest:
         return False
     return not (order.task.needs() - state.features or order.task.command.secrets)

@@ -51,6 +51,7 @@ from croupier.model.isolation import cannot_enforce
 from croupier.model.resources import NOTHING
 from croupier.model.secrets import NO_SECRETS, SecretValues
 from croupier.model.task import Command, Reason, Source, TaskInfo, TaskState
+from croupier.model.task_checks import check_task
 
 MOST_FRAMEWORKS = 10_000
 # The longest grace of any task when the daemon stops.
@@ -377,7 +378,7 @@ def rejection_of(
     info = order.task
     try:
         check_id("framework", order.framework_id)
-        info.check()
+        check_task(info)
     except InvalidRequest as error:
         return Cause(reason=Reason.TASK_INVALID, message=str(error))
     reason = Reason.INVALID_OFFERS

@@ -19,7 +19,8 @@ from croupier.agent.isolation.isolator import Launch
 from croupier.model.errors import CroupierError, InvalidRequest, ProtocolViolation, Unavailable
 from croupier.model.executor import LONGEST_PATH, SOCKET_VARIABLE, TOKEN_VARIABLE
 from croupier.model.ids import MAX_ID_BYTES, TaskId
-from croupier.model.task import MAX_MESSAGE, TaskState, check_news
+from croupier.model.task import MAX_MESSAGE, TaskState
+from croupier.model.task_checks import check_news
 from croupier.net.errors import error_to_wire
 from croupier.net.task_scope import end
 from croupier.net.transport import make_server

@@ -47,7 +47,8 @@ from croupier.model.errors import (
 )
 from croupier.model.executor import MESOS_API
 from croupier.model.ids import FrameworkId, TaskId
-from croupier.model.task import MAX_MESSAGE, TaskState, check_news
+from croupier.model.task import MAX_MESSAGE, TaskState
+from croupier.model.task_checks import check_news
 from croupier.process.http.bodies import read_body
 from croupier.process.http.connections import HttpLimits
 from croupier.process.http.routes import Requirement, Route

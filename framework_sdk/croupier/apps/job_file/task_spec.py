@@ -12,7 +12,7 @@ from croupier.model.attributes import ISOLATION, Operator
 from croupier.model.errors import InvalidRequest
 from croupier.model.isolation import parse_limits
 from croupier.model.scalar import check_units, parse_pairs
-from croupier.model.task import MAX_GRACE_MS
+from croupier.model.task_checks import MAX_GRACE_MS
 from croupier.sdk import Constraint, Limits, Resources, Task, enforces
 
 EXAMPLES: Final = "examples: 'rack equals r1', 'hostname matches node-.*', 'gpu exists'"

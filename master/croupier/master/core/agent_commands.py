@@ -30,7 +30,8 @@ from croupier.model.access import Action, Permissions, agent_object
 from croupier.model.errors import Conflict, InvalidRequest, NotFound, Removed
 from croupier.model.ids import AgentId, short_id
 from croupier.model.principal import ANONYMOUS, Principal
-from croupier.model.task import Reason, TaskState, check_grace
+from croupier.model.task import Reason, TaskState
+from croupier.model.task_checks import check_grace
 
 # The error names at most this many of the agents that share a hostname.
 MAX_NAMED = 10

@@ -18,7 +18,8 @@ from croupier.model.access import Action, Permissions, role_object
 from croupier.model.errors import Conflict, InvalidRequest, NotFound, Removed
 from croupier.model.ids import FrameworkId, Role, TaskId
 from croupier.model.principal import ANONYMOUS, Principal
-from croupier.model.task import Reason, check_grace
+from croupier.model.task import Reason
+from croupier.model.task_checks import check_grace
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ from croupier.model.ids import MAX_ID_BYTES, NO_HOLD, AgentId, HoldId, OfferId, 
 from croupier.model.limits import MAX_OFFERS_PER_CALL, MAX_TASKS_PER_ACCEPT, MAX_WAIT_S
 from croupier.model.resources import NOTHING, Resources, sum_of
 from croupier.model.task import TaskInfo, TaskState, TaskStatus
+from croupier.model.task_checks import check_task
 from croupier.model.verdict import OperationVerdict, TaskVerdict
 
 
@@ -252,7 +253,7 @@ def _check(
 
     `parts` has what each task takes from a hold; `before` are others that are launched with it.
     """
-    task.check()
+    check_task(task)
     framework, agent = accepted.framework, state.agents[accepted.agent_id]
     permissions = state.permissions(framework.principal)
     if not task.executor_id:

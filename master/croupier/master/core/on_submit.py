@@ -37,6 +37,7 @@ from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFo
 from croupier.model.ids import MAX_ID_BYTES, AgentId, Role, TaskId
 from croupier.model.limits import MAX_TASKS_PER_SUBMIT
 from croupier.model.task import Reason, TaskInfo, TaskState, TaskStatus
+from croupier.model.task_checks import check_task
 from croupier.model.verdict import TaskVerdict
 
 Verdicts = Generator[Step, None, tuple[TaskVerdict, ...]]
@@ -168,7 +169,7 @@ def _check(
 ) -> None:
     """Check that a task can be queued, with the others of its group `before` it."""
     framework, permissions = submission.framework, state.permissions(submission.framework.principal)
-    task.check()
+    check_task(task)
     if task.resources.ranges or task.resources.sets:
         certain = ", ".join(sorted({*task.resources.ranges, *task.resources.sets}))
         raise InvalidRequest(

@@ -28,7 +28,8 @@ from croupier.model.access import AccessPolicy, Action
 from croupier.model.codec import Codec, Decode, Encode, Form, Undecodable, error_name
 from croupier.model.errors import CroupierError, InvalidRequest
 from croupier.model.secrets import MAX_SEALED, WITHHELD, SealedValue, check_secret_names
-from croupier.model.task import MAX_COMMAND_BYTES, MAX_ENVIRONMENT_BYTES, Command
+from croupier.model.task import Command
+from croupier.model.task_checks import MAX_COMMAND_BYTES, MAX_ENVIRONMENT_BYTES, check_command
 
 NAMES: Final = {
     "Head": "head",
@@ -85,7 +86,7 @@ def _size_of_command(command: Command) -> Any:
 def _without_command(command: Command) -> Any:
     """Leave out a legal command, and write an illegal command in full."""
     try:
-        command.check()
+        check_command(command)
     except InvalidRequest:
         return _EXACT.encoder(Command)(command)
     return None

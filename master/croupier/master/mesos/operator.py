@@ -19,7 +19,8 @@ from croupier.master.web.calls import CALLS, Calls
 from croupier.mesos.fields import Json, entry, id_of, parse_object, text
 from croupier.mesos.recordio import encoded
 from croupier.model.errors import InvalidRequest
-from croupier.model.task import MAX_GRACE_MS, TERMINAL
+from croupier.model.task import TERMINAL
+from croupier.model.task_checks import MAX_GRACE_MS
 from croupier.process.http.bodies import JSON, read_body
 from croupier.process.http.routes import Handler
 from croupier.process.time_slice import TimeSlice

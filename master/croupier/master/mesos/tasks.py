@@ -23,7 +23,7 @@ from croupier.mesos.fields import (
     texts,
 )
 from croupier.model.errors import InvalidRequest
-from croupier.model.task import MAX_GRACE_MS
+from croupier.model.task_checks import MAX_GRACE_MS
 from croupier.v1 import task_pb2 as pb
 
 NANOSECONDS_PER_MS: Final = 1_000_000

@@ -21,7 +21,8 @@ from croupier.model.errors import (
     shortened,
 )
 from croupier.model.ids import AgentId
-from croupier.model.task import MAX_WORDS, Command
+from croupier.model.task import Command
+from croupier.model.task_checks import MAX_WORDS, check_command
 from croupier.net.errors import error_from_wire
 from croupier.v1 import agent_pb2, exec_pb2, operator_pb2
 from croupier.v1 import framework_pb2 as framework
@@ -72,7 +73,7 @@ def start_of(request: operator_pb2.ExecTaskRequest) -> exec_pb2.ExecStart:
     if not command.argv:
         raise InvalidRequest("name the command to run")
     check_count(len(command.argv), MAX_WORDS, "words of a command")
-    Command(argv=tuple(command.argv)).check()
+    check_command(Command(argv=tuple(command.argv)))
     if command.HasField("terminal"):
         check_window(command.terminal)
     if not _TERMINAL_TYPE.fullmatch(command.terminal_type):

@@ -20,7 +20,8 @@ from croupier.model.errors import Conflict, InvalidRequest, NotFound
 from croupier.model.ids import AgentId, Role
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings, parse_amounts, parse_weight
-from croupier.model.task import TaskState, check_grace
+from croupier.model.task import TaskState
+from croupier.model.task_checks import check_grace
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.task_pb2 import KillPolicy
 from croupier.wire.resources import resources_to_wire
