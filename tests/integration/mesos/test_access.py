@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 
 from croupier.master.config import MasterConfig
+from croupier.master.core.access_records import TokenKind
 from croupier.master.leadership.roster import Candidate, read_candidate
 from croupier.mesos.fields import Json
 from croupier.model.access import Action
@@ -22,9 +23,9 @@ from croupier.process.http.routes import Requirement
 from croupier.process.tls.flags import TlsFlags
 from tests.harness.certificates import authority
 from tests.harness.elections import FakeElection, elected_master, leads
-from tests.harness.masters import ANY_PORT, running_master
-from tests.harness.mesos import RawScheduler, gateway
-from tests.harness.secured import SecuredMaster, secured_master
+from tests.harness.masters import ANY_PORT, RawAgent, running_master
+from tests.harness.mesos import RawScheduler, gateway, task
+from tests.harness.secured import SecuredMaster, bearing, secured_master
 from tests.integration.test_imports import loaded_by
 
 OPEN = ("version", "health", "redirect")
@@ -83,6 +84,23 @@ async def test_a_caller_without_a_rule_is_refused(secured: SecuredMaster) -> Non
     async with RawScheduler(gateway(secured.master), token) as eve:
         assert await eve.open() == 403
         assert "no rule allows client/eve to register" in await eve.refusal()
+
+
+async def test_a_task_of_a_user_whom_no_rule_allows_is_unauthorized(
+    secured: SecuredMaster,
+) -> None:
+    token = secured.token_for("client/alice").text
+    own = secured.token_for("agent/a1", TokenKind.AGENT)
+    async with (
+        RawAgent(secured.master.address, bearing(own)) as agent,
+        RawScheduler(gateway(secured.master), token) as alice,
+    ):
+        await agent.register()
+        await alice.subscribe()
+        offer = await alice.offer()
+        await alice.accept(offer, task(offer, "t", command={"value": "true", "user": "root"}))
+        status = (await alice.next("UPDATE"))["update"]["status"]
+        assert (status["state"], status["reason"]) == ("TASK_ERROR", "REASON_TASK_UNAUTHORIZED")
 
 
 async def test_a_large_body_of_nobody_is_not_read(secured: SecuredMaster) -> None:

@@ -195,6 +195,7 @@ async def test_a_group_is_launched_whole_or_not_at_all(
         async def refused() -> tuple[str, str]:
             status = (await scheduler.next("UPDATE"))["update"]["status"]
             assert status["state"] == "TASK_ERROR"
+            assert status["reason"] == "REASON_TASK_GROUP_INVALID"
             return status["task_id"]["value"], status["message"]
 
         offer = await scheduler.offer()
@@ -210,6 +211,9 @@ async def test_a_group_is_launched_whole_or_not_at_all(
         offer = await scheduler.offer()
         await launch(offer, task(offer, "d"), task(offer, "e", resources=[scalar("cpus", 99)]))
         assert {(await refused())[0] for _ in range(2)} == {"d", "e"}
+        await scheduler.call("REVIVE")
+        offer = await scheduler.offer()
+        await launch(offer)
         await scheduler.call("REVIVE")
         offer = await scheduler.offer()
         await launch(offer, task(offer, "f"), task(offer, "g"))

@@ -21,7 +21,6 @@ from croupier.mesos.fields import Json, data_of, entries, entry, id_of, ids_of, 
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import DEFAULT_ROLE
 from croupier.model.limits import MAX_OFFERS_PER_CALL, MAX_TASKS_PER_ACCEPT, MAX_WAIT_S
-from croupier.model.task import Reason
 from croupier.process.logging import get_logger
 from croupier.process.time_slice import TimeSlice
 from croupier.v1 import framework_pb2 as pb
@@ -44,15 +43,6 @@ class Known:
     offers: Offers
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A task that has no form in Croupier, and why."""
-
-    task_id: str
-    why: str
-    reason: Reason = Reason.TASK_INVALID
-
-
 @dataclass(slots=True)
 class Translated:
     """A call on its way to the core.
@@ -60,7 +50,8 @@ class Translated:
     Attributes:
         wire: the message; None if there is nothing to decide.
         agents: the agents on which the tasks of an ACCEPT were to run, by the tasks' ids.
-        refused: tasks of an ACCEPT that have no form in Croupier.
+        grouped: tasks of an ACCEPT that are of a group.
+        refused: tasks of an ACCEPT that have no form in Croupier, and why.
         started: tasks of an ACCEPT that are executors.
         executors: the executors among these, by the tasks of the ACCEPT that they run.
         operations: the ids of operations of an ACCEPT, empty for none, by their holds.
@@ -70,7 +61,8 @@ class Translated:
 
     wire: pb.Call | None = None
     agents: dict[str, str] = field(default_factory=dict)
-    refused: list[Refused] = field(default_factory=list)
+    grouped: set[str] = field(default_factory=set)
+    refused: list[tuple[str, InvalidRequest]] = field(default_factory=list)
     started: set[str] = field(default_factory=set)
     executors: dict[str, str] = field(default_factory=dict)
     operations: dict[str, str] = field(default_factory=dict)
@@ -219,7 +211,7 @@ async def _launch(call: Translated, listed: list[Json], known: Known) -> None:
             if entry(each, "executor"):
                 executor = known.executors.add_to(task, each, agent_id)
         except InvalidRequest as error:
-            call.refused.append(Refused(task_id, str(error)))
+            call.refused.append((task_id, error))
             continue
         if executor is not None:
             tasks.append(executor)
@@ -234,13 +226,14 @@ async def _launch(call: Translated, listed: list[Json], known: Known) -> None:
 async def _launch_group(call: Translated, of: Json, known: Known) -> None:
     """Add a group of tasks to a call; if one has no form in Croupier, all are refused."""
     tasks: list[task_pb2.TaskInfo] = []
-    wrong: list[Refused] = []
+    wrong: dict[str, InvalidRequest] = {}
     group = task_pb2.TaskGroup(group_id=f"mesos-{token_hex(8)}")
     if text(entry(of, "executor"), "type", "DEFAULT") != "DEFAULT":
-        wrong.append(Refused("", "a group of tasks has the executor of the type DEFAULT"))
+        wrong[""] = InvalidRequest("a group of tasks has the executor of the type DEFAULT")
     assert call.wire is not None
     offer_ids = call.wire.accept.offer_ids
     async for each, task_id, agent_id in _named(call, entries(entry(of, "task_group"), "tasks")):
+        call.grouped.add(task_id)
         try:
             known.offers.check_agent(offer_ids, agent_id)
             if entry(each, "executor"):
@@ -249,15 +242,14 @@ async def _launch_group(call: Translated, of: Json, known: Known) -> None:
             task.group.CopyFrom(group)
             tasks.append(task)
         except InvalidRequest as error:
-            wrong.append(Refused(task_id, str(error)))
+            wrong[task_id] = error
             tasks.append(task_pb2.TaskInfo(task_id=task_id))
-    if not wrong:
+    if tasks and not wrong:
         call.wire.accept.operations.add(launch_group=pb.LaunchGroup(tasks=tasks))
         return
-    own = {each.task_id: each.why for each in wrong}
     for task in tasks:
-        why = own.get(task.task_id) or f"its group is refused: {wrong[0].why}"
-        call.refused.append(Refused(task.task_id, why, Reason.TASK_GROUP_INVALID))
+        first = f"its group is refused: {next(iter(wrong.values()))}"
+        call.refused.append((task.task_id, wrong.get(task.task_id) or InvalidRequest(first)))
 
 
 async def _named(call: Translated, listed: list[Json]) -> AsyncIterator[tuple[Json, str, str]]:

@@ -24,20 +24,27 @@ from croupier.master.session import FrameworkSession
 from croupier.mesos.executors import executor_id_in
 from croupier.mesos.fields import Json
 from croupier.mesos.recordio import encoded
-from croupier.model.errors import Conflict, CroupierError, NotFound, TooSlow, Unavailable
+from croupier.model.errors import (
+    Conflict,
+    CroupierError,
+    NotFound,
+    PermissionDenied,
+    TooSlow,
+    Unavailable,
+)
 from croupier.model.ids import AgentId, TaskId
-from croupier.model.task import Reason, TaskState, TaskStatus
+from croupier.model.task import TaskState, TaskStatus
 from croupier.model.verdict import Verdict
 from croupier.net.outbox import Encoded
 from croupier.v1 import framework_pb2 as pb
 
 BEAT: Final = Encoded(encoded(HEARTBEAT))
-# The states and reasons of tasks of a call that was refused as a whole, for example because an
-# offer has ended; else, and for a single task, the framework is at fault.
-_CALL_ERRORS: Final[tuple[tuple[type[CroupierError], TaskState, Reason], ...]] = (
-    (Conflict, TaskState.DROPPED, Reason.INVALID_OFFERS),
-    (NotFound, TaskState.DROPPED, Reason.INVALID_OFFERS),
-    (Unavailable, TaskState.DROPPED, Reason.AGENT_DISCONNECTED),
+# The reasons of tasks that are dropped with their call, for example because an offer has ended.
+# Else, and for a single task, the framework is at fault.
+_CALL_ERRORS: Final[tuple[tuple[type[CroupierError], str], ...]] = (
+    (Conflict, "INVALID_OFFERS"),
+    (NotFound, "INVALID_OFFERS"),
+    (Unavailable, "AGENT_DISCONNECTED"),
 )
 
 
@@ -71,9 +78,8 @@ class MesosSession(FrameworkSession):
         for operation_id, why in call.operations_refused:
             for event in operation_update(operation_id, "ERROR", why):
                 self.outbox.put(Encoded(encoded(event)))
-        for each in call.refused:
-            event = self._ended(each.task_id, call, TaskState.ERROR, each.reason, each.why)
-            self.outbox.put(Encoded(encoded(event)))
+        for task_id, error in call.refused:
+            self.outbox.put(Encoded(encoded(self._ended(task_id, call, error))))
 
     def beat(self) -> None:
         """Queue a heartbeat."""
@@ -135,27 +141,24 @@ class MesosSession(FrameworkSession):
             elif task.error is not None:
                 # A task follows its executor, and is refused with it.
                 error = refused.get(call.executors.get(task.task_id, "")) or task.error
-                ended, reason = _refusal(error, is_whole=verdict.error is not None)
-                yield self._ended(task.task_id, call, ended, reason, str(error))
+                is_whole = verdict.error is not None
+                yield self._ended(task.task_id, call, error, is_whole=is_whole)
 
     def _ended(
-        self, task_id: str, call: Translated, state: TaskState, reason: Reason, why: str
+        self, task_id: str, call: Translated, error: CroupierError, *, is_whole: bool = False
     ) -> Json:
-        """Return the update of a task that was not launched; it needs no acknowledgement."""
+        """Return the update of a task that was not launched; it needs no acknowledgement.
+
+        `is_whole`: it was refused with the whole call.
+        """
+        state = TaskState.ERROR
+        reason = "TASK_GROUP_" if task_id in call.grouped else "TASK_"
+        reason += "UNAUTHORIZED" if isinstance(error, PermissionDenied) else "INVALID"
+        for kind, dropped in _CALL_ERRORS if is_whole else ():
+            if isinstance(error, kind):
+                state, reason = TaskState.DROPPED, dropped
         agent_id = AgentId(call.agents.get(task_id, ""))
         now_ms = time.time_ns() // 1_000_000
         ids = (self.framework_id, TaskId(task_id), agent_id)
-        status = TaskStatus(*ids, state, reason=reason, message=why, time_ms=now_ms)
-        return next(self._events.update(status))
-
-
-def _refusal(error: CroupierError, *, is_whole: bool) -> tuple[TaskState, Reason]:
-    """Return the state and the reason of a task that was refused.
-
-    `is_whole`: with the whole call.
-    """
-    if is_whole:
-        for kind, state, reason in _CALL_ERRORS:
-            if isinstance(error, kind):
-                return state, reason
-    return TaskState.ERROR, Reason.TASK_INVALID
+        found = self._events.status(TaskStatus(*ids, state, message=str(error), time_ms=now_ms))
+        return {"type": "UPDATE", "update": {"status": {**found, "reason": f"REASON_{reason}"}}}
