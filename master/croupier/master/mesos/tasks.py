@@ -10,6 +10,7 @@ import math
 from typing import Final
 
 from croupier.master.mesos.amounts import resources_from_json
+from croupier.mesos.executors import executor_id_in
 from croupier.mesos.fields import (
     Json,
     entries,
@@ -45,6 +46,8 @@ def task_from_json(of: Json) -> pb.TaskInfo:
     for field, why in _REFUSED.items():
         if of.get(field) is not None:
             raise InvalidRequest(why)
+    if executor_id_in(id_of(of, "task_id"), id_of(of, "agent_id")):
+        raise InvalidRequest("the task id has the form of those of executors")
     if bool(entry(of, "command")) == bool(entry(of, "executor")):
         raise InvalidRequest("a task must have either a command or an executor")
     if entry(of, "executor"):
