@@ -127,6 +127,10 @@ class Executors:
 
 
 def _digest(info: Json) -> bytes:
-    """Return a digest of an ExecutorInfo; Mesos' master fills in its framework_id."""
-    fields = sorted((name, value) for name, value in info.items() if name != "framework_id")
-    return blake2b(json.dumps(fields, sort_keys=True).encode(), digest_size=16).digest()
+    """Return a digest of an ExecutorInfo; Mesos' master fills in its framework_id.
+
+    Clients write a whole number as 1 or as 1.0.
+    """
+    fields = {name: value for name, value in info.items() if name != "framework_id"}
+    alike = json.dumps(json.loads(encoded(fields), parse_int=float), sort_keys=True)
+    return blake2b(alike.encode(), digest_size=16).digest()
