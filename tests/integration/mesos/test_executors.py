@@ -230,6 +230,18 @@ def test_ids_of_executors_name_their_agents() -> None:
     assert executor_id_in(made, "") == ""
 
 
+async def test_a_task_must_not_have_the_id_of_an_executor(
+    master: MasterDaemon, scheduler: RawScheduler
+) -> None:
+    async with RawAgent(master.address) as agent:
+        await scheduler.subscribe()
+        await agent.register(isolation=FEATURES)
+        offer = await scheduler.offer()
+        await scheduler.accept(offer, task(offer, f"executor:u:e:{agent.agent_id}"))
+        status = (await scheduler.next("UPDATE"))["update"]["status"]
+        assert status["message"] == "the task id has the form of those of executors"
+
+
 async def test_an_executor_that_lives_is_not_changed(
     master: MasterDaemon, scheduler: RawScheduler
 ) -> None:
@@ -237,9 +249,10 @@ async def test_an_executor_that_lives_is_not_changed(
         await scheduler.subscribe()
         await agent.register(isolation=FEATURES)
         offer = await scheduler.offer()
-        same = in_executor(offer, "same", framework_id=None)
+        same = in_executor(offer, "same", framework_id=None, resources=[scalar("cpus", 1.0)])
         changed = in_executor(offer, "changed", command={"value": "other"})
-        await scheduler.accept(offer, in_executor(offer, "first"), same, changed)
+        first = in_executor(offer, "first", resources=[scalar("cpus", 1)])
+        await scheduler.accept(offer, first, same, changed)
         status = (await scheduler.next("UPDATE"))["update"]["status"]
         assert status["task_id"] == {"value": "changed"}
         assert status["message"] == "executor 'e' runs there with another ExecutorInfo"
@@ -253,7 +266,8 @@ async def test_an_executor_of_a_refused_call_is_started_by_the_next(
         await scheduler.subscribe()
         await agent.register(isolation=FEATURES)
         offer = await scheduler.offer()
-        launches = [[in_executor(offer, "first")], [task(offer, "x")] * 1_001]
+        # With its executor one more than an ACCEPT may launch.
+        launches = [[in_executor(offer, "first")], [task(offer, "x")] * 999]
         operations = [{"type": "LAUNCH", "launch": {"task_infos": each}} for each in launches]
         call = {"offer_ids": [offer["id"]], "operations": operations}
         assert (await scheduler.call("ACCEPT", **call))[0] == 400

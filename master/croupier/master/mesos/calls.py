@@ -157,7 +157,8 @@ async def _accept(of: Json, known: Known) -> Translated:
     check_count(len(accept.offer_ids), MAX_OFFERS_PER_CALL, "offers in one call")
     check_count(len(operations), MAX_TASKS_PER_ACCEPT, "operations in one ACCEPT")
     # Before any executor is noted as started.
-    check_count(sum(map(_count_tasks, operations)), MAX_TASKS_PER_ACCEPT, "tasks in one ACCEPT")
+    count = _count_tasks(operations, known.executors)
+    check_count(count, MAX_TASKS_PER_ACCEPT, "tasks and new executors in one ACCEPT")
     for operation in operations:
         match text(operation, "type"):
             case "LAUNCH":
@@ -171,10 +172,18 @@ async def _accept(of: Json, known: Known) -> Translated:
     return call
 
 
-def _count_tasks(operation: Json) -> int:
-    launch, group = entry(operation, "launch"), entry(operation, "launch_group")
-    listed = entries(launch, "task_infos"), entries(entry(group, "task_group"), "tasks")
-    return sum(map(len, listed))
+def _count_tasks(operations: list[Json], executors: Executors) -> int:
+    """Return the number of tasks of an ACCEPT, with the executors that it starts."""
+    tasks: list[Json] = []
+    for operation in operations:
+        tasks += entries(entry(operation, "launch"), "task_infos")
+        tasks += entries(entry(entry(operation, "launch_group"), "task_group"), "tasks")
+    named = {
+        (id_of(entry(each, "executor"), "executor_id"), id_of(each, "agent_id"))
+        for each in tasks
+        if entry(each, "executor")
+    }
+    return len(tasks) + sum(executors.task_of(*each) is None for each in named)
 
 
 def _operate(call: Translated, of: Json, offers: Offers) -> None:
