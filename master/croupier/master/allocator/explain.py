@@ -76,7 +76,7 @@ def _now(leaf: Leaf, state: AllocatorState, now: float) -> Iterator[PassedOver |
             # An operator withholds it, or room is being made on it.
             continue
         found = _check(agent, leaf, holders.get(agent_id, ()), state, now, last)
-        if isinstance(found, Rejection):
+        if isinstance(found, Rejection) and not _fits_but_for_holds(leaf, agent, found):
             ids, _, _ = cases.get(found.cause, (set(), agent, ""))
             ids.add(_id_of(agent))  # an agent and a hold on it are one agent
             cases[found.cause] = ids, agent, found.detail
@@ -101,6 +101,14 @@ def _told(agent: PooledAgent, detail: object) -> str:
         return f"agent {agent_id}: {detail}"
     hold_id = agent.agent_id.removeprefix(f"{agent_id}/")
     return f"agent {agent_id}: {agent.total} (hold {hold_id}) {detail}"
+
+
+def _fits_but_for_holds(leaf: Leaf, agent: PooledAgent, found: Rejection) -> bool:
+    """Return whether the agent is large enough, and holds for others, which say so, keep it."""
+    if found.cause is not Cause.DOES_NOT_FIT or not agent.holds or _held(leaf, agent) is None:
+        return False
+    units = [each.demand.unit for each in leaf.pending or () if each.left != 0]
+    return any(unit.units_within(agent.whole, 1) for unit in units)
 
 
 def _held(leaf: Leaf, agent: PooledAgent) -> PassedOver | None:
