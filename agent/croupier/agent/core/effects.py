@@ -259,7 +259,7 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class ForgetGroup:
-    """Remove the directory of a group of which the agent has forgotten all tasks."""
+    """Remove the directory of a group, once the agent has forgotten all its tasks."""
 
     group: GroupKey
 

@@ -1,7 +1,7 @@
 """Executors: their registrations, their updates, and messages.
 
 Rule: each task is launched in its executor once. A registration lists the tasks that the executor
-has; the agent then sends those that are not listed, and of which the executor has never told. An
+has; the agent then sends those that are not listed and have no update of the executor yet. An
 update is recorded before the executor learns that it need not send it again.
 """
 
@@ -73,7 +73,7 @@ def _synchronise(
 ) -> Iterator[fx.Effect]:
     """Launch a task in its executor, which has registered, or repeat its kill.
 
-    An executor lists its tasks; one of Mesos only those of which it has told nothing yet.
+    An executor lists its tasks; one of Mesos only those that it has sent no update of.
     """
     assert isinstance(child.phase, InExecutor)
     is_listed, has_told = child.info.task_id in event.listed, bool(child.status.update_id)

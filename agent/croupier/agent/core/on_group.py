@@ -110,6 +110,6 @@ def _end_rest(state: AgentState, ended: LocalTask, now: Now) -> Iterator[fx.Effe
 
 
 def forget_group(group: GroupKey) -> Iterator[fx.Effect]:
-    """Forget a group of which the agent has forgotten all tasks."""
+    """Forget a group, once the agent has forgotten all its tasks."""
     yield fx.Checkpoint(ForgetGroup(*group), lazy=True)
     yield fx.ForgetGroup(group)

@@ -84,7 +84,7 @@ class View:
     ) -> tuple[str, ...]:
         """Return the arguments that make the file system of a box.
 
-        The task may write to the `writable` directories, of which its sandbox is one. /tmp and
+        The task may write to the `writable` directories; its sandbox is one of them. /tmp and
         /dev/shm have `tmp_bytes` each. A task with `is_own_account` is of the agent's
         user. The task sees `further` directories, read-only.
         """

@@ -1,6 +1,6 @@
 """The user of a peer on this machine, by the kernel's table of connections.
 
-Executors of Mesos present no credential. Whoever is of the executor's user could read its memory,
+Executors of Mesos present no credential. A process of the executor's user could read its memory,
 and so may speak for it; another user may not.
 """
 
