@@ -25,7 +25,7 @@ from croupier.master.allocator.charges import Charges
 from croupier.master.allocator.eligibility import Eligibility, Fit, Rejection
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.tree import Tree
-from croupier.master.core import hold_charges, on_accept, on_sync, on_task, state_recovery
+from croupier.master.core import hold_charges, on_accept, on_sync, on_task, state_recovery, verdicts
 from croupier.master.core.deadlines import HoldReview
 from croupier.master.core.effects import Effect, Save, Step
 from croupier.master.core.frameworks import Framework
@@ -223,9 +223,9 @@ def forgets_nothing(self: Registry, record: Record) -> None:
         _APPLY(self, record)
 
 
-def forgets_verdicts(self: State, framework: Framework, seq: float) -> list[Any]:
+def forgets_verdicts(state: State, framework: Framework, seq: float) -> list[Any]:
     framework.verdicts.clear()
-    return _SEEN(self, framework, seq)
+    return _SEEN(state, framework, seq)
 
 
 def gone_when_silent(state: State, task: Task, new: TaskState, *rest: Any) -> Iterator[Effect]:
@@ -275,7 +275,7 @@ def as_it_is(status: Any) -> Any:
 
 _RECOVERED, _RECALL = state_recovery.recover_state, state_recovery.recover_task
 _CHARGE, _RELEASE = State.charge_tasks, State.release_task
-_APPLY, _SEEN = Registry.apply, State.mark_verdicts_seen
+_APPLY, _SEEN = Registry.apply, verdicts.mark_seen
 _CHECK_SHAPE = Eligibility._check_shape
 _ON_MISSING, _SYNC = on_sync._on_missing, on_sync.sync
 

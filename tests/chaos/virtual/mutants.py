@@ -29,9 +29,9 @@ from croupier.master.core import (
     on_submit,
     on_sync,
     on_task,
-    state,
     state_recovery,
     step,
+    verdicts,
 )
 from croupier.master.core.records import Registry
 from croupier.master.core.state import State
@@ -137,7 +137,7 @@ MUTANTS = {
     ),
     "master: forgets verdicts": Mutant(
         "verdicts that may not have arrived are forgotten",
-        _one(State, "mark_verdicts_seen", broken.forgets_verdicts),
+        _one(verdicts, "mark_seen", broken.forgets_verdicts),
         ("snap",),
     ),
     "master: sends ends once": Mutant(
@@ -202,7 +202,7 @@ MUTANTS = {
     ),
     "master: an old run comes back": Mutant(
         "an older run of a program takes over from a newer one",
-        _one(state, "MAX_EARLIER_CLIENTS", -1),
+        _one(verdicts, "MAX_EARLIER_CLIENTS", -1),
         ("twin", "snap"),
     ),
     "agent: does not see reboots": Mutant(

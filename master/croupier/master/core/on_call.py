@@ -10,7 +10,7 @@ from collections.abc import Container, Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from croupier.master.core import calls, on_framework
+from croupier.master.core import calls, on_framework, verdicts
 from croupier.master.core.deadlines import AgentTimeout
 from croupier.master.core.effects import PAUSE, Close, Effect, Happened, Send, Step
 from croupier.master.core.events import FrameworkCalled
@@ -90,7 +90,7 @@ def on_call(state: State, event: FrameworkCalled, now: float) -> Iterator[Step]:
         error = shortened(refusal)
         decision = _refused(event.call, error)
     verdict = Verdict(event.seq, error, *decision)
-    state.remember_verdict(framework, verdict)
+    verdicts.remember(state, framework, verdict)
     yield Send(event.session, verdict)
     if isinstance(event.call, calls.Teardown):
         yield Close(event.session, None)
@@ -107,7 +107,7 @@ def _forget_verdicts(state: State, framework: Framework, now: float) -> Iterator
         message = f"{len(framework.verdicts)} large verdicts were not marked as seen"
         yield Close(framework.session, TooSlow(message))
         yield from on_framework.disconnect(state, framework, message, now)
-    yield from forget_all(framework, state.mark_verdicts_seen(framework, framework.last_seq))
+    yield from forget_all(framework, verdicts.mark_seen(state, framework, framework.last_seq))
 
 
 def _repeated(

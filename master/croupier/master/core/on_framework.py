@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from croupier.master.core import verdicts
 from croupier.master.core.authorisation import require_registered
 from croupier.master.core.deadlines import FailoverTimeout, ResendTerminalUpdates, SessionSilence
 from croupier.master.core.effects import Close, Effect, Happened, Save, Send
@@ -103,7 +104,7 @@ def remove(state: State, framework: Framework, message: str, now: float) -> Iter
     state.deadlines.cancel(FailoverTimeout(framework.framework_id))
     framework.move(FrameworkState.REMOVED)
     yield Save(framework.record())
-    yield from forget_all(framework, state.begin_run(framework, ""))
+    yield from forget_all(framework, verdicts.begin_run(state, framework, ""))
     forgotten = state.removed.add(framework.framework_id, framework.is_unrecorded)
     if forgotten is not None:
         yield Save(ForgetFramework(forgotten))
@@ -264,7 +265,7 @@ def _connect(state: State, framework: Framework, event: Subscribe, now: float) -
     framework.offer_lease_s = min(lease_s, state.settings.max_offer_lease_s)
     if event.client_id != framework.client_id:
         framework.epoch += bool(framework.client_id)
-        yield from forget_all(framework, state.begin_run(framework, event.client_id))
+        yield from forget_all(framework, verdicts.begin_run(state, framework, event.client_id))
     framework.last_received = framework.connected_at = now
     framework.move(FrameworkState.CONNECTED, event.session)
     state.peers[event.session] = framework

@@ -204,8 +204,15 @@ def _line_up(state: State, agent: Agent, place: Place, number: int) -> Iterator[
         if not _may_wait(state, agent, unit[0]):
             break
         suitable.extend(unit)
+    for task in suitable:
+        task.kind, _ = framework.queues.remove(task)
+        task.agent_id = agent.agent_id
+        task.hold_as(TaskHold.LINED_UP)
+        state.put_in_line(task)
     if suitable:
-        state.line_up(framework, suitable, agent.agent_id)
+        # The allocator deals to the tasks that stay.
+        framework.queues.lined[key] += len(suitable)
+        state.allocator.queue(framework_id, *key, -len(suitable))
     for task in suitable:
         yield Save(task.record())
         yield order_launch(state, task)

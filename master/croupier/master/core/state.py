@@ -8,9 +8,8 @@ role and framework only.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import islice
-from math import inf
 from typing import Literal
 
 from croupier.master.allocator import Allocator
@@ -20,7 +19,6 @@ from croupier.master.core.deadlines import Deadline
 from croupier.master.core.effects import SessionId
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.holds import Hold
-from croupier.master.core.messages import verdict_size
 from croupier.master.core.offers import Offer
 from croupier.master.core.quotas import ByteBudget, OwnedCounts
 from croupier.master.core.records import NO_OWNER
@@ -31,17 +29,14 @@ from croupier.master.core.tasks import EndedTasks, Task, TaskHold, TaskSnapshot
 from croupier.master.core.tokens import Tokens
 from croupier.model.access import AccessPolicy, Permissions
 from croupier.model.deadlines import Deadlines
-from croupier.model.ids import AgentId, FrameworkId, HoldId, OfferId, Role, TaskId
+from croupier.model.ids import AgentId, FrameworkId, HoldId, OfferId, Role
 from croupier.model.principal import Principal, PrincipalName
 from croupier.model.resources import Resources, total_of
 from croupier.model.task import Reason, TaskState
-from croupier.model.verdict import Verdict
 
 NO_AGENT = AgentId("")
 # Most principals whose permissions are kept ready.
 MAX_PERMISSIONS = 1_000
-# Most earlier runs of a program in `Framework.earlier_clients`.
-MAX_EARLIER_CLIENTS = 16
 
 
 class State:
@@ -211,7 +206,7 @@ class State:
         framework.ended += task.state.is_terminal
         agent = self.agents.get(task.agent_id)
         if task.is_lined_up:
-            self._put_in_line(task)
+            self.put_in_line(task)
         elif agent is not None and not task.is_orphan:
             agent.tasks[task.framework_id, task.task_id] = task
 
@@ -240,21 +235,8 @@ class State:
         if task.is_active and task.kind is not None:
             agent.running[task.framework_id, task.kind] += 1
 
-    def line_up(self, framework: Framework, tasks: Sequence[Task], agent_id: AgentId) -> None:
-        """Line up tasks, the first ones of one queue, at an agent; the allocator deals to others.
-
-        O(tasks + log n).
-        """
-        for task in tasks:
-            task.kind, _ = framework.queues.remove(task)
-            task.agent_id = agent_id
-            task.hold_as(TaskHold.LINED_UP)
-            self._put_in_line(task)
-        assert task.kind is not None
-        framework.queues.lined[task.kind] += len(tasks)
-        self.allocator.queue(framework.framework_id, *task.kind, -len(tasks))
-
-    def _put_in_line(self, task: Task) -> None:
+    def put_in_line(self, task: Task) -> None:
+        """Put a task into the line of its agent."""
         self.agents[task.agent_id].line[task.framework_id, task.task_id] = task
         self.lined[task.agent_id] = None
 
@@ -366,34 +348,6 @@ class State:
         if slim is not task.info:
             self.descriptions.add(task.framework_id, slim.size - task.info.size)
             task.info = slim
-
-    def remember_verdict(self, framework: Framework, verdict: Verdict) -> None:
-        """Hold a verdict until it is marked as seen: the call may be sent again."""
-        if framework.is_removed:
-            return
-        framework.verdicts[verdict.seq] = verdict
-        self.verdicts.add(framework.framework_id, verdict_size(verdict))
-
-    def mark_verdicts_seen(self, framework: Framework, seq: float) -> list[TaskId]:
-        """Forget the verdicts up to `seq`; return the tasks that need not be retained for them."""
-        while framework.verdicts and (first := next(iter(framework.verdicts))) <= seq:
-            size = verdict_size(framework.verdicts.pop(first))
-            self.verdicts.add(framework.framework_id, -size)
-        for number in [each for each in framework.accepted if each <= seq]:
-            del framework.accepted[number]
-        return [
-            task_id
-            for number in [each for each in framework.retained if each <= seq]
-            for task_id in framework.retained.pop(number)
-        ]
-
-    def begin_run(self, framework: Framework, client_id: str) -> list[TaskId]:
-        """Begin a new run of a program; return the tasks that need not be retained."""
-        if framework.client_id:
-            earlier = (*framework.earlier_clients, framework.client_id)
-            framework.earlier_clients = earlier[-MAX_EARLIER_CLIENTS:]
-        framework.client_id, framework.last_seq = client_id, 0
-        return self.mark_verdicts_seen(framework, inf)
 
     def drop_task(self, task: Task) -> None:
         """Forget a task that needs no more updates; operators can still list it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import assert_never
 
-from croupier.master.core import on_agent, on_call, on_framework, on_hold, on_preemption
+from croupier.master.core import on_agent, on_call, on_framework, on_hold, on_preemption, verdicts
 from croupier.master.core.agent_commands import OperateAgent
 from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.deadlines import (
@@ -143,7 +143,7 @@ def _on_received(state: State, event: Received, now: float) -> Iterator[Effect]:
     peer = state.peers.get(event.session)
     if isinstance(peer, Framework):
         peer.last_received = now
-        yield from forget_all(peer, state.mark_verdicts_seen(peer, event.verdicts_seen))
+        yield from forget_all(peer, verdicts.mark_seen(state, peer, event.verdicts_seen))
     elif peer is not None:
         on_agent.on_received(state, peer, now)
 
