@@ -202,7 +202,7 @@ class Engine:
                     while self._exchange.links:
                         self._changed.clear()
                         await self._changed.wait()
-        self._gate.close()
+        await self._gate.close()
         self._tell()
         try:
             if not session.done():

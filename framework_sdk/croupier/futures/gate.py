@@ -105,6 +105,7 @@ class Gate:
         self.workers = workers
         self.max_frame = max_bytes + SLACK
         self.links: set[WorkerLink] = set()
+        self.is_closed = False
         self._server: asyncio.Server | None = None
         self._secret = secrets.token_bytes(32)
         self.certificate, key = _self_signed()
@@ -142,9 +143,14 @@ class Gate:
         found: int = self._server.sockets[0].getsockname()[1]
         return found
 
-    def close(self) -> None:
-        """Close all connections."""
+    async def close(self) -> None:
+        """Close all connections; one that is in its handshake is closed when that ends."""
+        self.is_closed = True
         if self._server is not None:
+            # A server that closes in the turn after it has accepted a connection leaks that one.
+            for listener in self._server.sockets:
+                asyncio.get_running_loop().remove_reader(listener.fileno())
+            await asyncio.sleep(0)
             self._server.close()
         for link in list(self.links):
             link.abort()
@@ -170,7 +176,8 @@ class WorkerLink(asyncio.Protocol):
         """Wait for the peer's hello."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        if sum(link.hello is None for link in self._gate.links) > MAX_STRANGERS:
+        strangers = sum(link.hello is None for link in self._gate.links)
+        if self._gate.is_closed or strangers > MAX_STRANGERS:
             transport.abort()
             return
         self._gate.links.add(self)

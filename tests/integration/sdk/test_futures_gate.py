@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import pickle
+import socket
 import ssl
 import struct
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -79,7 +81,7 @@ async def gate_of(workers: Recorder) -> AsyncIterator[tuple[Gate, int]]:
     try:
         yield gate, port
     finally:
-        gate.close()
+        await gate.close()
         await eventually(lambda: not gate.links)
 
 
@@ -167,6 +169,45 @@ async def test_a_worker_accepts_its_own_executor_only() -> None:
         with pytest.raises(ssl.SSLCertVerificationError):
             async with peer_of(gate, port, other.certificate):
                 pass
+
+
+async def test_a_handshake_that_ends_after_the_gate_has_closed_leaves_nothing() -> None:
+    workers = Recorder()
+    async with gate_of(workers) as (gate, port):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.load_verify_locations(cadata=gate.certificate)
+        received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+        peer = context.wrap_bio(received, sent)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        with pytest.raises(ssl.SSLWantReadError):
+            peer.do_handshake()
+        writer.write(sent.read())
+        while sent.pending == 0:
+            received.write(await reader.read(1 << 16))
+            with suppress(ssl.SSLWantReadError):
+                peer.do_handshake()
+        await gate.close()
+        peer.write(struct.pack("!I", len(hello(gate))) + hello(gate))
+        writer.write(sent.read())
+        async with asyncio.timeout(5):
+            with suppress(ConnectionError):
+                while await reader.read(1 << 16):
+                    pass
+        writer.transport.abort()
+        assert not gate.links
+    assert (workers.admitted, workers.closed) == ([], 0)
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_connection_that_comes_while_the_gate_closes_leaves_nothing(turns: int) -> None:
+    async with gate_of(Recorder()) as (gate, port):
+        with socket.create_connection(("127.0.0.1", port)):
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await gate.close()
+        await eventually(lambda: asyncio.all_tasks() == {asyncio.current_task()})
+    gc.collect()  # warnings of sockets that are left are errors
 
 
 async def test_plain_text_is_not_answered() -> None:
