@@ -19,11 +19,12 @@ from croupier.agent.core.tasks import Key
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import AgentReported, AgentTask, Register, TasksReturned
+from croupier.master.core.hold_commands import CreateHold
 from croupier.master.core.messages import Registered
 from croupier.master.core.step import Event
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.demand import Demand
-from croupier.model.ids import AgentId, TaskId
+from croupier.model.ids import AgentId, FrameworkId, HoldId, TaskId
 from croupier.model.resources import Resources
 from tests.harness.effort import portion
 from tests.harness.world import World, make_task
@@ -35,8 +36,8 @@ HOST = AgentId("A1")
 class LineMachine(RuleBasedStateMachine):
     """An agent with two slots, a framework that submits, and one that takes offers."""
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(is_held=st.booleans())
+    def begin(self, is_held: bool) -> None:
         self.world = World()
         self.agent = AgentState.of(TOTAL, HOST)
         self.number, self.tasks, self.at_ms = 0, 0, 1_000
@@ -48,6 +49,12 @@ class LineMachine(RuleBasedStateMachine):
         self.connect()
         self.framework = self.world.framework(suppressed=True, failover_timeout_s=1e6)
         self.other = self.world.framework(demand="cpus:1;mem:1GB", count=0)
+        if is_held:
+            # One of the slots is in a hold for the role of both.
+            role = self.world.state.frameworks[FrameworkId("m-F1")].roles[0]
+            wanted = calls.MakeHold(HoldId("h1"), Resources.parse("cpus:1;mem:1GB"))
+            self.world.do(CreateHold(1, HOST, role, wanted))
+            assert self.world.state.holds
         self.submit(14)
         for _ in range(3):
             # Once a duration is known, several are lined up.
