@@ -17,7 +17,7 @@ from croupier.master.core.tasks import Task
 from croupier.model.access import CLUSTER as CLUSTER_OBJECT
 from croupier.model.access import Action, decide
 from croupier.model.demand import Demand
-from croupier.model.ids import AgentId, FrameworkId, OfferId, Role
+from croupier.model.ids import AgentId, FrameworkId, HoldId, OfferId, Role
 from croupier.model.principal import Principal
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
@@ -57,8 +57,8 @@ class CoreWorld(RuleBasedStateMachine):
 
     holds_made = 0
 
-    @initialize(weight=st.integers(1, 3), is_auth_on=st.booleans())
-    def begin(self, weight: int, is_auth_on: bool) -> None:
+    @initialize(weight=st.integers(1, 3), is_auth_on=st.booleans(), is_held=st.booleans())
+    def begin(self, weight: int, is_auth_on: bool, is_held: bool) -> None:
         rules = PreemptionRules(True, fair_timeout_s=4.0, guarantee_timeout_s=2.0, grace_s=3.0)
         roles = {Role("r1"): RoleSettings(weight * 1000), Role("r2"): RoleSettings(1000)}
         # Few agents may become unreachable at once, and few gone ones are remembered.
@@ -69,10 +69,10 @@ class CoreWorld(RuleBasedStateMachine):
         self.known_frameworks: list[FrameworkId] = []
         self.tasks = 0
         self.seq = 0
-        self.populate()
+        self.populate(is_held)
 
-    def populate(self) -> None:
-        """Start two agents, and two frameworks with tasks."""
+    def populate(self, is_held: bool) -> None:
+        """Start two agents, and two frameworks with tasks; the first of each may be in a hold."""
         for host in ("h0", "h1"):
             session = self.world.agent(ROOMY, host, agent_id=self.new_agent_id())
             self.known_agents.append(self.world.agent_id(session))
@@ -82,7 +82,7 @@ class CoreWorld(RuleBasedStateMachine):
             self.world.as_principal("")
             self.known_frameworks.append(self.world.framework_id(session))
         for offer in list(self.world.state.offers.values()):
-            self.launch(offer.offer_id, "cpus:1;mem:1GB", "cpus:1;mem:1GB")
+            self.launch(offer.offer_id, "cpus:1;mem:1GB", "cpus:1;mem:1GB", is_held=is_held)
 
     def named(self, name: str) -> str:
         """Return the name of a caller; empty without authentication."""
@@ -99,8 +99,8 @@ class CoreWorld(RuleBasedStateMachine):
         is_third = self.tasks % 3 == 0
         return replace(task, command=Command(("true",), user="nobody")) if is_third else task
 
-    def launch(self, offer_id: OfferId, *amounts: str) -> None:
-        """Accept an outstanding offer."""
+    def launch(self, offer_id: OfferId, *amounts: str, is_held: bool = False) -> None:
+        """Accept an outstanding offer; with `is_held`, in a hold that the first task fills."""
         framework_id = self.world.state.offers[offer_id].framework_id
         session = self.world.state.frameworks[framework_id].session
         assert session is not None
@@ -108,7 +108,10 @@ class CoreWorld(RuleBasedStateMachine):
         for amount in amounts:
             self.tasks += 1
             tasks.append(self.next_task(amount))
-        self.call(session, calls.Accept((offer_id,), tuple(tasks)))
+        self.holds_made += is_held
+        hold = calls.MakeHold(HoldId(f"h{self.holds_made}"), tasks[0].resources)
+        holds = (hold,) if is_held else ()
+        self.call(session, calls.Accept((offer_id,), tuple(tasks), holds=holds))
 
     def sequence(self) -> int:
         self.seq += 1

@@ -69,7 +69,7 @@ class RecordedMachine(CoreMachine):
         self.known_frameworks: list[FrameworkId] = []
         self.tasks = 0
         self.seq = 0
-        self.populate()
+        self.populate(is_held=True)
 
     @rule(
         role=ROLES,
