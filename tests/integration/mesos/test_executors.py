@@ -178,6 +178,32 @@ async def test_a_task_is_refused_with_its_executor(
         assert (await launched(agent)).executor.api == "mesos"
 
 
+async def test_an_executor_without_any_task_is_ended(
+    master: MasterDaemon, scheduler: RawScheduler
+) -> None:
+    async with RawAgent(master.address) as agent:
+        await scheduler.subscribe()
+        await agent.register(isolation=FEATURES)
+        offer = await scheduler.offer()
+        large = [scalar("cpus", 100)]
+        used = [in_executor(offer, "good", "used"), in_executor(offer, "one", "used")]
+        used[1]["resources"] = large
+        idle = [in_executor(offer, name, "idle") for name in ("two", "three")]
+        for each in idle:
+            each["resources"] = large
+        await scheduler.accept(offer, *used, *idle)
+        started = [await launched(agent) for _ in range(3)]
+        found = {executor_id_in(each.task_id, agent.agent_id): each.task_id for each in started}
+        assert set(found) == {"used", "idle", ""}
+        assert (await agent.next("kill")).kill.task_id == found["idle"]
+        offer = await scheduler.offer()
+        await scheduler.accept(offer, in_executor(offer, "four", "idle"))
+        again = await launched(agent)
+        assert executor_id_in(again.task_id, agent.agent_id) == "idle"
+        assert again.task_id != found["idle"]
+        assert (await launched(agent)).executor_id == again.task_id
+
+
 async def test_a_group_is_launched_whole_or_not_at_all(
     master: MasterDaemon, scheduler: RawScheduler
 ) -> None:

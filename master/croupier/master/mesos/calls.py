@@ -53,7 +53,7 @@ class Translated:
         grouped: tasks of an ACCEPT that are of a group.
         refused: tasks of an ACCEPT that have no form in Croupier, and why.
         started: tasks of an ACCEPT that are executors.
-        executors: the executors among these, by the tasks of the ACCEPT that they run.
+        executors: executors, by the tasks of the ACCEPT that they run.
         operations: the ids of operations of an ACCEPT, empty for none, by their holds.
         operations_refused: the ids of operations that have no form in Croupier, and why.
         reconciled: the task of a KILL; its status is the answer if it is unknown.
@@ -225,7 +225,7 @@ async def _launch(call: Translated, listed: list[Json], known: Known) -> None:
         if executor is not None:
             tasks.append(executor)
             call.started.add(executor.task_id)
-        if task.executor_id in call.started:
+        if task.executor_id:
             call.executors[task_id] = task.executor_id
         tasks.append(task)
     if tasks:

@@ -38,6 +38,8 @@ class Executors:
         self._made_of: dict[TaskId, bytes] = {}
         # Those of calls that are not decided yet.
         self._launching: set[TaskId] = set()
+        # The tasks that each executor of this stream was started for, less those that were refused.
+        self._wanted_by: dict[TaskId, int] = {}
 
     def add_to(self, task: pb.TaskInfo, of: Json, agent_id: str) -> pb.TaskInfo | None:
         """Make `task` one in the executor that its description `of` names.
@@ -60,6 +62,8 @@ class Executors:
                     f"executor {executor_id[:80]!r} runs there with another ExecutorInfo"
                 )
             task.executor_id = found
+            if found in self._wanted_by:
+                self._wanted_by[found] += 1
             return None
         executor = self._made(info, executor_id, agent_id)
         if not executor.resources.ByteSize():
@@ -70,6 +74,7 @@ class Executors:
         self._known()[executor_id, agent_id] = TaskId(executor.task_id)
         self._made_of[TaskId(executor.task_id)] = _digest(info)
         self._launching.add(TaskId(executor.task_id))
+        self._wanted_by[TaskId(executor.task_id)] = 1
         return executor
 
     def task_of(self, executor_id: str, agent_id: str) -> TaskId | None:
@@ -91,6 +96,21 @@ class Executors:
         """Forget an executor that has ended, or was not started."""
         self._launching.discard(task_id)
         self._made_of.pop(task_id, None)
+        self._wanted_by.pop(task_id, None)
+
+    def is_left_by(self, task_id: TaskId) -> bool:
+        """Record that a task in an executor was refused; return whether it has none and must end.
+
+        The next task starts the executor anew.
+        """
+        if task_id not in self._wanted_by:
+            return False
+        self._wanted_by[task_id] -= 1
+        if self._wanted_by[task_id]:
+            return False
+        self._tasks = {name: each for name, each in self._known().items() if each != task_id}
+        self.ended(task_id)
+        return True
 
     def executor_of(self, task_id: TaskId) -> str:
         """Return the id of the executor that runs a task; empty if none does."""

@@ -140,9 +140,12 @@ class MesosSession(FrameworkSession):
                     refused[task.task_id] = task.error
             elif task.error is not None:
                 # A task follows its executor, and is refused with it.
-                error = refused.get(call.executors.get(task.task_id, "")) or task.error
+                executor = TaskId(call.executors.get(task.task_id, ""))
+                error = refused.get(executor) or task.error
                 is_whole = verdict.error is not None
                 yield self._ended(task.task_id, call, error, is_whole=is_whole)
+                if self._known_to_calls.executors.is_left_by(executor):
+                    self._call(Translated(pb.Call(kill=pb.Kill(task_id=executor))))
 
     def _ended(
         self, task_id: str, call: Translated, error: CroupierError, *, is_whole: bool = False
