@@ -17,7 +17,6 @@ from croupier.agent.checkpoint import Checkpoint
 from croupier.agent.core.events import Event, StopRequested
 from croupier.agent.core.on_task import STOP_GRACE_MS
 from croupier.agent.core.state import AgentState
-from croupier.agent.core.tasks import Key
 from croupier.agent.credential import AgentCredential
 from croupier.agent.driver import Driver
 from croupier.agent.exec.calls import ExecCalls
@@ -32,7 +31,7 @@ from croupier.agent.isolation.assembly import assemble
 from croupier.agent.isolation.cgroup.isolator import shims_of
 from croupier.agent.isolation.container import pulls_of
 from croupier.agent.isolation.disk import disk_isolator, with_disk
-from croupier.agent.isolation.isolator import NONE, Launch, Layers, Setting
+from croupier.agent.isolation.isolator import NONE, Layers, Setting
 from croupier.agent.isolation.task_users import TaskUsers, prepare_users
 from croupier.agent.janitor import Janitor, remove_trees
 from croupier.agent.link import Link
@@ -48,17 +47,17 @@ from croupier.agent.secret_files import SecretFiles
 from croupier.agent.shim.build import Shim, prepare_shim
 from croupier.agent.supervisor import Supervisor
 from croupier.agent.task_usage import TaskUsage
+from croupier.agent.wire import identity_to_wire
 from croupier.agent.work_dir import WorkDir
 from croupier.model.access import AGENT_USER
 from croupier.model.errors import Unavailable
-from croupier.model.executor import MESOS_API
 from croupier.model.health import problems_text
 from croupier.model.isolation import OF_EVERY_AGENT, Feature, feature_names
 from croupier.model.resources import Resources
 from croupier.net.address import Address
 from croupier.net.leader_search import Masters
 from croupier.net.server_tls import ServerTls
-from croupier.net.version import croupier_version
+from croupier.net.task_scope import end
 from croupier.process.clock import SystemClock
 from croupier.process.daemon import Reloader
 from croupier.process.http.late_server import LateHttpServer
@@ -68,10 +67,10 @@ from croupier.process.metric_families import FamilyCollector
 from croupier.process.process_metrics import PROCESS, LoopWatch
 from croupier.process.tls.renewal import RENEWALS, TLS, RenewedTls
 from croupier.v1.agent_pb2 import Register
-from croupier.wire.resources import attributes_to_wire
 
 if TYPE_CHECKING:  # cyclopts and aiohttp
     from croupier.agent.config import AgentConfig
+    from croupier.agent.executors.mesos_listener import MesosListener
     from croupier.process.http.server import HttpServer
 
 _log = get_logger("croupier.agent")
@@ -206,7 +205,8 @@ class AgentDaemon:
             clock,
             partial(metrics.count, "agent_executor_drops"),
         )
-        executors = ExecutorServer(streams, await self._listen_for_mesos(streams, users))
+        mesos = await self._listen_for_mesos(streams, users)
+        executors = ExecutorServer(streams, None if mesos is None else mesos.variables)
         self._opened.push_async_callback(executors.close)
         if self.state.executors:
             executors.start()
@@ -256,9 +256,7 @@ class AgentDaemon:
 
     async def stop(self) -> None:
         """Release everything; the next agent on the work dir adopts the tasks that run."""
-        for task in self._tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await end(*self._tasks.values())
         await self._opened.aclose()
 
     def reloader(self, read: Callable[[], AgentConfig]) -> Reloader[AgentConfig]:
@@ -272,55 +270,19 @@ class AgentDaemon:
         takes["log_level"] = lambda config: set_level(config.log_level)
         return Reloader(self._config, read, takes)
 
-    async def _listen_for_mesos(
-        self, streams: Streams, users: TaskUsers
-    ) -> Callable[[Launch, str], dict[str, str]] | None:
-        """Serve executors of Mesos, if that is asked for; return what makes their variables.
-
-        Raises:
-            Unavailable: if the port is taken.
-        """
-        listen = self._config.mesos_listen
-        if listen is None:
+    async def _listen_for_mesos(self, streams: Streams, users: TaskUsers) -> MesosListener | None:
+        """Serve executors of Mesos, if that is asked for; raises Unavailable if it cannot."""
+        config = self._config
+        if config.mesos_listen is None:
             return None
-        from croupier.agent.mesos.environment import variables
+        from croupier.agent.executors.mesos_listener import MesosListener
 
-        state, hostname = self.state, self._config.hostname
-
-        def uid_of(key: Key) -> int:
-            task = state.tasks[key]
-            user = users.of(task.run, task.info.command.user)
-            return os.geteuid() if user is None else user.uid
-
-        def make() -> HttpServer:
-            # This imports aiohttp.
-            from croupier.agent.mesos.executor_api import LIMITS, ExecutorApi
-            from croupier.process.http.server import HttpServer
-
-            api = ExecutorApi(state, streams, hostname, uid_of)
-            return HttpServer(
-                CollectorRegistry(),
-                self._clock,
-                lambda: None,
-                api.routes(),
-                names=(listen.host,),
-                limits=LIMITS,
-                guards={},
-            )
-
-        streams.prepare()
-        server = LateHttpServer(make, "croupier.agent.mesos.executor_api")
-        self._opened.push_async_callback(server.stop)
-        self.mesos_address = own = Address(listen.host, await server.start(listen))
-        state.features |= {Feature.MESOS_EXECUTORS}
-
-        def made(launch: Launch, token: str) -> dict[str, str]:
-            spec = launch.info.executor
-            if spec is None or spec.api != MESOS_API:
-                return {}
-            return variables(launch.info, launch.key[0], state.agent_id, launch.sandbox, own, token)
-
-        return made
+        address, hostname = config.mesos_listen, config.hostname
+        mesos = MesosListener(address, self.state, streams, users, hostname, self._clock)
+        self._opened.push_async_callback(mesos.stop)
+        await mesos.start()
+        self.mesos_address = mesos.address
+        return mesos
 
     def _tls(
         self, registry: CollectorRegistry, credential: AgentCredential
@@ -412,19 +374,8 @@ class AgentDaemon:
             _log.warning("goodbye_unanswered")
 
     def _identity(self) -> Register:
-        config = self._config
-        host = self.http_address.host
-        named = config.hostname if host in ("0.0.0.0", "::") else host  # noqa: S104 - asked for
-        scheme = "https://" if config.tls.has_certificate else ""
-        return Register(
-            hostname=config.hostname,
-            attributes=attributes_to_wire(config.attributes),
-            http_address=f"{scheme}{Address(named, self.http_address.port)}",
-            version=croupier_version(),
-            boot_id=self.state.boot_id,
-            default_user=self._default_user,
-            takes_exec=config.exec == "allow",
-        )
+        boot_id, user = self.state.boot_id, self._default_user
+        return identity_to_wire(self._config, self.http_address, boot_id, user)
 
     def _on_exec(self, exec_id: str, master: Address) -> None:
         if self._config.exec == "allow":

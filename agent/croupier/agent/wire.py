@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from croupier.agent.core.events import Event, GroupLaunch, LaunchWithSecrets
 from croupier.agent.core.state import AgentState
@@ -26,9 +27,11 @@ from croupier.model.store_position import check_epoch
 from croupier.model.task import Reason, TaskStatus
 from croupier.model.task_checks import MAX_GRACE_MS
 from croupier.model.task_group import MAX_GROUP_TASKS
+from croupier.net.address import Address
+from croupier.net.version import croupier_version
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1.task_pb2 import TaskInfo
-from croupier.wire.resources import check_count, resources_to_wire
+from croupier.wire.resources import attributes_to_wire, check_count, resources_to_wire
 from croupier.wire.store_position import position_to_wire
 from croupier.wire.task import (
     message_from_wire,
@@ -37,6 +40,9 @@ from croupier.wire.task import (
     task_from_wire,
     task_to_wire,
 )
+
+if TYPE_CHECKING:  # cyclopts
+    from croupier.agent.config import AgentConfig
 
 # A larger REGISTER carries only the fields of tasks that affect decisions: the others may have
 # 128 KB for each task. If it is still larger, its tasks come in pages.
@@ -51,10 +57,27 @@ Refused = tuple[Key, str]
 _REASONS = {int(reason): reason for reason in Reason}
 
 
+def identity_to_wire(
+    config: AgentConfig, http: Address, boot_id: str, default_user: str
+) -> pb.Register:
+    """Return the part of REGISTER that does not depend on the state; `http` is where it listens."""
+    named = config.hostname if http.host in ("0.0.0.0", "::") else http.host  # noqa: S104 - asked for
+    scheme = "https://" if config.tls.has_certificate else ""
+    return pb.Register(
+        hostname=config.hostname,
+        attributes=attributes_to_wire(config.attributes),
+        http_address=f"{scheme}{Address(named, http.port)}",
+        version=croupier_version(),
+        boot_id=boot_id,
+        default_user=default_user,
+        takes_exec=config.exec == "allow",
+    )
+
+
 def register_to_wire(identity: pb.Register, state: AgentState) -> list[pb.Report]:
     """Return REGISTER with everything that the agent knows, after pages of many tasks.
 
-    `identity` is the part of it that does not depend on the state. O(tasks).
+    `identity` is that of `identity_to_wire`. O(tasks).
     """
     register = pb.Register(
         agent_id=state.agent_id,
