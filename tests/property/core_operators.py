@@ -76,9 +76,9 @@ class OperatorRules(CoreWorld):
         if known is None:
             return
         status = agent_status(state, known, self.world.now)
-        # The pass that follows the answer may offer the agent again.
+        # The pass that follows the answer may offer the agent and its holds again.
         assert isinstance(answer, AgentStatus)
-        assert replace(answer, offered=status.offered) == status
+        assert replace(answer, offered=status.offered, held=status.held) == status
         assert known.deactivated or not isinstance(action, Deactivate)
         assert (known.drain is not None) or not isinstance(action, Drain)
         assert (name in state.gone) == isinstance(action, MarkGone)

@@ -7,6 +7,7 @@ import pytest
 from croupier.master.core import calls
 from croupier.master.core.agent_status import agent_status
 from croupier.master.core.agents import AgentState
+from croupier.master.core.events import AgentStopped
 from croupier.master.core.hold_commands import CreateHold, HoldStatus, ReleaseHold, held_by_role
 from croupier.master.core.messages import Offered
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound
@@ -160,6 +161,21 @@ def test_who_may_make_and_release_holds() -> None:
     assert isinstance(world.ask(ReleaseHold(1, HoldId("own"), caller=caller("owner"))), HoldStatus)
     assert isinstance(world.ask(ReleaseHold(1, hold.hold_id, caller=caller("op"))), HoldStatus)
     check_state(world.state)
+
+
+def test_a_task_of_a_lost_agent_is_in_no_hold() -> None:
+    world = a_world()
+    session = world.agent("cpus:4;mem:4GB", "h")
+    framework = world.framework("r")
+    [offer] = world.offers(framework)
+    held = (calls.MakeHold(HoldId("own"), TWO),)
+    task = make_task("t", "cpus:1;mem:1GB")
+    world.call(framework, calls.Accept((OfferId(offer.offer_id),), (task,), holds=held))
+    world.do(AgentStopped(session, "bye"))
+    assert not world.state.holds
+    # Until its end is acknowledged, the store has it, and another hold may get that id.
+    assert [entry.hold_id for entry in world.ledger.values()] == [""]
+    world.restart()
 
 
 def test_a_hold_of_ports_only_is_kept() -> None:

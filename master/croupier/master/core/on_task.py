@@ -20,7 +20,8 @@ from croupier.master.core.records import ForgetTask
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Delivery, Task, TaskHold
 from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, RecallTask
-from croupier.model.ids import FrameworkId, TaskId
+from croupier.model.ids import NO_HOLD, FrameworkId, TaskId
+from croupier.model.resources import NOTHING
 from croupier.model.task import MASTER_SEQUENCE, NO_TASK, TRANSITIONS, Reason, TaskState, TaskStatus
 
 # About 100 KB. A framework that leaves too much unread is disconnected.
@@ -180,6 +181,8 @@ def orphan(state: State, task: Task, now: float) -> Iterator[Effect]:
         yield from drop(state, task)
         forget_removed(state, task.framework_id)
         return
+    # It outlives its hold, whose id another may get.
+    task.hold_id, task.held = NO_HOLD, NOTHING
     task.master_status = task.status
     yield Save(task.record())
     if framework.session is not None:
