@@ -14,12 +14,14 @@ from pathlib import Path
 import pytest
 
 from croupier.model.task import Reason
+from croupier.net.transport import free_addresses
 from croupier.sdk import ExecutorSpec, Resources, Task, TaskState
 from tests.e2e.test_executors import HAS, QUICK, Owner, owned
 from tests.harness import executor_program
 from tests.harness.cluster import Cluster, real_cluster
 from tests.harness.debian import program
 from tests.harness.eventually import eventually
+from tests.harness.mesos_clients import packages
 from tests.harness.open_directory import open_directory
 
 REPO = Path(__file__).parents[2]
@@ -74,13 +76,14 @@ async def isolated(tmp_path: Path, *flags: str) -> AsyncIterator[tuple[Cluster, 
             yield cluster, own
 
 
-def executor(python: str, variables: dict[str, str]) -> Task:
+def executor(python: str, variables: dict[str, str], *, network: bool) -> Task:
     return Task(
         [python, executor_program.__file__, "notes", "greet"],
         resources=EXECUTOR,
         env=variables,
         task_id="e1",
         executor=ExecutorSpec(),
+        network=network,
     )
 
 
@@ -90,7 +93,8 @@ async def test_an_isolated_executor_runs_tasks_and_survives_its_agent(
 ) -> None:
     python, variables = python_of_others() if flags is OWN else (sys.executable, {})
     async with isolated(tmp_path, *flags) as (cluster, own):
-        await own.launch(executor(python, variables), own.task("t1", "echo hello"))
+        task = executor(python, variables, network=flags is OWN)
+        await own.launch(task, own.task("t1", "echo hello"))
         assert (await own.has("t1", TaskState.FINISHED)).data == b"hello"
         [sandbox] = tmp_path.glob("host0/sandboxes/*/e1")
         assert sandbox.stat().st_uid >= 100_000
@@ -116,3 +120,30 @@ async def test_an_isolated_executor_runs_tasks_and_survives_its_agent(
         assert notes[0] == "registered "
         launched = Counter(each for each in notes if each.startswith("launched"))
         assert set(launched.values()) == {1}
+
+
+@pytest.mark.parametrize("flags", [OWN, BOXED], ids=["uid", "namespaces"])
+async def test_an_isolated_executor_of_mesos_is_known_by_its_uid(
+    tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    python = python_of_others()[0] if flags is OWN else sys.executable
+    clients = packages.python_clients()
+    [listen] = free_addresses(1)
+    flags = (*flags, "--mesos-listen", str(listen))
+    async with isolated(tmp_path, *flags) as (cluster, own):
+        mesos = Task(
+            [python, str(Path(packages.__file__).with_name("run_pymesos_executor.py")), "notes"],
+            resources=EXECUTOR,
+            task_id="e1",
+            executor=ExecutorSpec(api="mesos"),
+            env={"PYTHONPATH": str(clients)},
+        )
+        await own.launch(mesos, own.task("t1", "echo hello"), own.task("t2", "wait go"))
+        assert (await own.has("t1", TaskState.FINISHED)).data == b"hello"
+        await own.has("t2", TaskState.RUNNING)
+        cluster.kill("host0")
+        await cluster.start_agent("host0", HAS)
+        [sandbox] = tmp_path.glob("host0/sandboxes/*/e1")
+        assert sandbox.stat().st_uid >= 100_000
+        (sandbox / "go").write_text("")
+        await own.has("t2", TaskState.FINISHED)
