@@ -56,8 +56,6 @@ _SERVER = [
     # The server closes a connection that has not completed the handshake, or has no calls.
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.max_connection_idle_ms", 120_000),
-    # A peer needs one stream, and calls of operators a few.
-    ("grpc.max_concurrent_streams", 100),
     ("grpc.so_reuseport", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
 ]
@@ -164,14 +162,20 @@ def _secure_channel(
 
 
 def make_server(
-    most_connections: int | None = None, interceptors: Sequence[grpc.aio.ServerInterceptor] = ()
+    most_connections: int | None = None,
+    interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+    most_calls: int = 100,
 ) -> grpc.aio.Server:
-    """Return a server, which the caller stops; `most_connections` None is the process's share."""
+    """Return a server, which the caller stops; `most_connections` None is the process's share.
+
+    Each connection has `most_calls` at a time. A peer needs one, and operators a few.
+    """
     most = connection_share() if most_connections is None else most_connections
     return grpc.aio.server(
         interceptors=interceptors,
         options=[
             *_SERVER,
+            ("grpc.max_concurrent_streams", most_calls),
             ("grpc.max_allowed_incoming_connections", most),
             # Calls that wait for the loop. gRPC cancels some beyond 1,000 by default, and all
             # beyond 3,000: many agents that register with a busy master saw CANCELLED.

@@ -208,6 +208,30 @@ async def test_a_flood_of_messages_is_dropped_and_counted(tmp_path: Path) -> Non
             await eventually(lambda: agent.dropped.count("to_framework") > 50)
 
 
+async def test_any_user_may_connect_so_connections_and_their_calls_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("croupier.agent.executors.service.MOST_CONNECTIONS", 2)
+    async with serving(tmp_path) as agent:
+        register = request(register=pb.RegisterExecutor(token=agent.token()))
+        path = str(agent.server.path)
+        async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
+            idle, following = (ExecutorServiceStub(channel).Connect() for _ in range(2))
+            await idle.wait_for_connection()
+            writing = asyncio.create_task(following.write(register))
+            _, held = await asyncio.open_unix_connection(path)
+            refused, unused = await asyncio.open_unix_connection(path)
+            async with asyncio.timeout(5):
+                assert await refused.read() == b""
+            # One that waits for its REGISTER keeps its connection busy.
+            assert agent.world.state.executors[KEY].connection is None
+            idle.cancel()
+            await writing
+            await eventually(lambda: agent.world.state.executors[KEY].connection)
+            for each in (held, unused):
+                each.close()
+
+
 async def test_an_executor_of_a_long_work_dir_is_reached(tmp_path: Path) -> None:
     deep = tmp_path / ("d" * 90) / ("e" * 90)
     deep.mkdir(parents=True)

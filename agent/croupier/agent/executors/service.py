@@ -14,7 +14,7 @@ import grpc.aio
 from croupier.agent.core import effects as fx
 from croupier.agent.core.events import ExecutorUpdated
 from croupier.agent.core.on_executor import REPORTABLE
-from croupier.agent.executors.streams import Message, Stream, Streams
+from croupier.agent.executors.streams import MOST_STREAMS, Message, Stream, Streams
 from croupier.agent.isolation.isolator import Launch
 from croupier.model.errors import CroupierError, InvalidRequest, ProtocolViolation, Unavailable
 from croupier.model.executor import LONGEST_PATH, SOCKET_VARIABLE, TOKEN_VARIABLE
@@ -23,7 +23,7 @@ from croupier.model.task import MAX_MESSAGE, TaskState
 from croupier.model.task_checks import check_news
 from croupier.net.errors import error_to_wire
 from croupier.net.task_scope import end
-from croupier.net.transport import make_server
+from croupier.net.transport import connection_share, make_server
 from croupier.v1 import executor_pb2 as pb
 from croupier.v1 import task_pb2
 from croupier.v1.executor_pb2_grpc import (
@@ -35,6 +35,9 @@ from croupier.wire.task import labels_from_wire, task_to_wire
 # The time to send REGISTER.
 REGISTER_S: Final = 10.0
 MOST_LISTED: Final = 100_000
+# Any user of the machine may connect, and a call takes 24 KiB until it has registered. So further
+# connections are closed, and each has one call at a time.
+MOST_CONNECTIONS: Final = 2 * MOST_STREAMS
 SOCKET: Final = "socket"
 _STATES: Final = {int(state): state for state in REPORTABLE}
 
@@ -75,7 +78,7 @@ class ExecutorServer:
             return
         self.streams.prepare()
         self.path.unlink(missing_ok=True)
-        server = make_server(interceptors=())
+        server = make_server(min(MOST_CONNECTIONS, connection_share()), most_calls=1)
         add_ExecutorServiceServicer_to_server(_Service(self.streams), server)
         if self._directory < 0:
             self._directory = os.open(self.streams.directory, os.O_PATH | os.O_CLOEXEC)
