@@ -122,6 +122,7 @@ async def test_agents_are_drained_and_frameworks_ended(
         assert await operator.post("DEACTIVATE_AGENT", named) == (202, "")
         assert (await operator.get("/slaves"))["slaves"][0]["deactivated"]
         assert (await operator.post("DRAIN_AGENT", {"agent_id": {"value": "none"}}))[0] == 404
+        assert (await operator.post("DRAIN_AGENT", {"mark_gone": True, **named}))[0] == 400
         teardown = {"framework_id": {"value": scheduler.framework_id}}
         assert await operator.post("TEARDOWN", teardown) == (200, "")
         await scheduler.ended()

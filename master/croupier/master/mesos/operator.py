@@ -16,7 +16,7 @@ from croupier.master.mesos import views
 from croupier.master.mesos.events import VERSION
 from croupier.master.mesos.tasks import duration_ms
 from croupier.master.web.calls import CALLS, Calls
-from croupier.mesos.fields import Json, entry, id_of, parse_object, text
+from croupier.mesos.fields import Json, entry, flag, id_of, parse_object, text
 from croupier.mesos.recordio import encoded
 from croupier.model.errors import InvalidRequest
 from croupier.model.task import TERMINAL
@@ -125,6 +125,10 @@ class OperatorApi:
         }
 
     async def _drain(self, of: Json) -> None:
+        if flag(of, "mark_gone"):
+            raise InvalidRequest(
+                "mark_gone is not supported: mark the agent gone once it is drained"
+            )
         request = pb.DrainAgentRequest(agent=id_of(of, "agent_id"))
         if grace := entry(of, "max_grace_period"):
             request.grace_ms = min(duration_ms(grace), MAX_GRACE_MS)
