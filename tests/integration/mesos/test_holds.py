@@ -69,6 +69,35 @@ async def test_reserved_resources_are_offered_used_and_released(
         assert not state.holds
 
 
+async def test_a_malformed_reservation_is_refused_alone(
+    master: MasterDaemon, scheduler: RawScheduler
+) -> None:
+    async with RawAgent(master.address) as agent:
+        await scheduler.subscribe(roles=["db"])
+        await agent.register()
+        offer = await scheduler.offer()
+        twice = {"name": "cpus", "type": "SET", "set": {"item": ["a"]}}
+        bad = operation("RESERVE", 1, "bad")
+        bad["reserve"]["resources"].append(twice)
+        launch = {"type": "LAUNCH", "launch": {"task_infos": [task(offer, "t")]}}
+        await scheduler.call("ACCEPT", offer_ids=[offer["id"]], operations=[bad, launch])
+        assert await outcome(scheduler) == ("bad", "OPERATION_ERROR")
+        assert (await agent.next("launch")).launch.task.task_id == "t"
+
+
+async def test_operations_of_a_refused_call_are_refused_with_it(
+    master: MasterDaemon, scheduler: RawScheduler
+) -> None:
+    async with RawAgent(master.address) as agent:
+        await scheduler.subscribe(roles=["db"])
+        await agent.register()
+        offer = await scheduler.offer()
+        await scheduler.call("DECLINE", offer_ids=[offer["id"]])
+        reserve = operation("RESERVE", 1, "late")
+        await scheduler.call("ACCEPT", offer_ids=[offer["id"]], operations=[reserve])
+        assert await outcome(scheduler) == ("late", "OPERATION_ERROR")
+
+
 async def test_reservations_have_their_new_form_for_frameworks_that_know_it(
     master: MasterDaemon, scheduler: RawScheduler
 ) -> None:

@@ -55,6 +55,8 @@ class Offers:
         """
         listed = entries(entry(of, "reserve"), "resources")
         resources = resources_from_json(listed)
+        # Malformed, they would refuse the whole ACCEPT.
+        resources_from_wire(resources)
         named = {text(each, "role") for resource in listed for each in _reservations(resource)}
         offered = {offer.role for offer in self._known(offer_ids)}
         if offered and (others := sorted(named - offered)):

@@ -128,9 +128,11 @@ class MesosSession(FrameworkSession):
         if call.reconciled and isinstance(verdict.error, NotFound):
             # Mesos answers a KILL of an unknown task as RECONCILE.
             self._call(Translated(pb.Call(reconcile=pb.Reconcile(task_ids=[call.reconciled]))))
-        for each in verdict.operations:
-            state, why = ("FINISHED", "") if each.error is None else ("ERROR", str(each.error))
-            yield from operation_update(call.operations.get(each.id, ""), state, why)
+        errors = {each.id: each.error for each in verdict.operations}
+        for hold_id, operation_id in call.operations.items():
+            error = errors.get(hold_id, verdict.error)
+            state, why = ("FINISHED", "") if error is None else ("ERROR", str(error))
+            yield from operation_update(operation_id, state, why)
         refused: dict[str, CroupierError] = {}
         for task in verdict.tasks:
             if task.task_id in call.started:
