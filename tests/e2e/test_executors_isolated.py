@@ -84,6 +84,7 @@ def executor(python: str, variables: dict[str, str], *, network: bool) -> Task:
         task_id="e1",
         executor=ExecutorSpec(),
         network=network,
+        limits="mem:256MB",
     )
 
 
@@ -111,11 +112,13 @@ async def test_an_isolated_executor_runs_tasks_and_survives_its_agent(
         await own.has("t2", TaskState.FINISHED)
         await own.kill("t3")
         assert (await own.has("t3", TaskState.KILLED)).reason is Reason.KILLED_BY_FRAMEWORK
-        # What the tasks use counts for the executor, whose limit stays its own.
-        await own.launch(own.task("t4", "sleep"), own.task("t5", "hog 200000000"))
+        # What tasks use counts as the executor's. Only its own limit holds, not their resources.
+        await own.launch(own.task("t4", "sleep"), own.task("t5", "hog 140000000"))
+        await own.has("t5", TaskState.FINISHED)
+        await own.launch(own.task("t6", "hog 140000000"))
         assert (await own.has("e1", TaskState.FAILED)).reason is Reason.MEMORY_LIMIT
         assert (await own.has("t4", TaskState.FAILED)).reason is Reason.EXECUTOR_TERMINATED
-        assert (await own.has("t5", TaskState.FAILED)).reason is Reason.EXECUTOR_TERMINATED
+        assert (await own.has("t6", TaskState.FAILED)).reason is Reason.EXECUTOR_TERMINATED
         notes = (sandbox / "notes").read_text().splitlines()
         assert notes[0] == "registered "
         launched = Counter(each for each in notes if each.startswith("launched"))

@@ -321,8 +321,8 @@ class FrameworkCalls:
     async def send_message(self, executor_id: str, data: bytes) -> None:
         """Send a message to an executor. It arrives at most once, and may be lost.
 
-        It is lost if the executor is not registered with its agent, or takes no more messages. What
-        must arrive is the `data` of a task.
+        It is lost if the executor is not registered with its agent, which it may not yet be when it
+        is RUNNING, or takes no more messages. What must arrive is the `data` of a task.
 
         Args:
             executor_id: the task id of the executor.
