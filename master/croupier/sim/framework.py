@@ -19,11 +19,10 @@ from croupier.master.core.messages import (
     ToFramework,
     Updated,
 )
-from croupier.master.core.on_call import MAX_NAMED
 from croupier.model.demand import MAX_SHAPES, Demand
 from croupier.model.errors import CroupierError
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
-from croupier.model.limits import MAX_TASKS_PER_ACCEPT
+from croupier.model.limits import MAX_NAMED, MAX_TASKS_PER_ACCEPT
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.task import Command, TaskInfo, TaskState, TaskStatus
 from croupier.model.verdict import Verdict

@@ -1,6 +1,6 @@
 """Limits and defaults of the protocols that several packages use.
 
-The limits of one noun stand beside it: in task.py, ids.py and demand.py.
+The limits of one noun stand beside it: in task_checks.py, ids.py and demand.py.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from typing import Final
 MAX_OFFERS_PER_CALL: Final = 1_000
 MAX_TASKS_PER_ACCEPT: Final = 1_000
 MAX_TASKS_PER_SUBMIT: Final = 1_000
+# Tasks that one RECONCILE or ACKNOWLEDGE names, and holds that one RELEASE names.
+MAX_NAMED: Final = 10_000
 # Characters of a DECLINE's reason.
 MAX_REASON: Final = 256
 # Status updates, or refused launches, in one report.

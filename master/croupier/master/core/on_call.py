@@ -43,14 +43,13 @@ from croupier.model.errors import (
     shortened,
 )
 from croupier.model.ids import MAX_ID_BYTES, AgentId, HoldId, TaskId
-from croupier.model.limits import MAX_REASON, MAX_TASKS_PER_ACCEPT
+from croupier.model.limits import MAX_NAMED, MAX_REASON, MAX_TASKS_PER_ACCEPT
 from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus
 from croupier.model.task_checks import check_grace
 from croupier.model.verdict import OperationVerdict, TaskVerdict, Verdict
 
 # A framework that has not marked more verdicts than this as seen does not read: disconnect it.
 MAX_VERDICTS = 4096
-MAX_NAMED = 10_000
 
 # A handler yields effects and returns the verdicts on tasks and operations; it raises to refuse.
 Handling = Generator[Step, None, Decision]

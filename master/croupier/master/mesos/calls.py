@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import Final
 
-from croupier.master.core.on_call import MAX_NAMED
 from croupier.master.mesos.events import sequence_in
 from croupier.master.mesos.executors import Executors
 from croupier.master.mesos.offers import Offers
@@ -20,7 +19,7 @@ from croupier.master.mesos.tasks import kill_policy_from_json, task_from_json
 from croupier.mesos.fields import Json, data_of, entries, entry, id_of, ids_of, number, text, texts
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import DEFAULT_ROLE
-from croupier.model.limits import MAX_OFFERS_PER_CALL, MAX_TASKS_PER_ACCEPT, MAX_WAIT_S
+from croupier.model.limits import MAX_NAMED, MAX_OFFERS_PER_CALL, MAX_TASKS_PER_ACCEPT, MAX_WAIT_S
 from croupier.process.logging import get_logger
 from croupier.process.time_slice import TimeSlice
 from croupier.v1 import framework_pb2 as pb

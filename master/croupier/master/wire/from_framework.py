@@ -10,7 +10,6 @@ from typing import TypeVar
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import FrameworkCalled, Subscribe
-from croupier.master.core.on_call import MAX_NAMED
 from croupier.model.attributes import MAX_CONSTRAINTS, check_constraints
 from croupier.model.demand import Placement
 from croupier.model.errors import CroupierError, InvalidRequest, ProtocolViolation, shortened
@@ -27,7 +26,12 @@ from croupier.model.ids import (
     check_role,
     check_roles,
 )
-from croupier.model.limits import MAX_OFFERS_PER_CALL, MAX_TASKS_PER_ACCEPT, MAX_TASKS_PER_SUBMIT
+from croupier.model.limits import (
+    MAX_NAMED,
+    MAX_OFFERS_PER_CALL,
+    MAX_TASKS_PER_ACCEPT,
+    MAX_TASKS_PER_SUBMIT,
+)
 from croupier.model.secrets import SecretValues
 from croupier.model.task import TaskInfo
 from croupier.net.transport import MAX_MESSAGE_BYTES
