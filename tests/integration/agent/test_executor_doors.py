@@ -314,6 +314,32 @@ async def test_only_the_user_of_an_executor_or_its_token_speaks_for_it(tmp_path:
             assert answer.status == 200
 
 
+@pytest.mark.parametrize("has_token", [False, True])
+async def test_an_executor_is_started_anew_before_the_one_of_its_id_has_ended(
+    tmp_path: Path, has_token: bool
+) -> None:
+    data = json.dumps({"executor_info": {"executor_id": {"value": "e2"}}}).encode()
+    info = replace(task("e3", "mem:1MB"), executor=ExecutorSpec(api="mesos"), data=data)
+    newer = (F, TaskId("e3"))
+    async with (
+        serving(tmp_path) as agent,
+        at_mesos(agent) as url,
+        aiohttp.ClientSession() as client,
+        client.post(url, json=mesos("SUBSCRIBE")),
+    ):
+        await eventually(lambda: agent.world.state.executors[OTHER].connection)
+        agent.world.do(LaunchTask(F, info, DEFAULT_ROLE), ev.Started(newer, 8))
+        headers = {"Authorization": f"Bearer {agent.token(newer)}"} if has_token else {}
+        async with client.post(url, json=mesos("SUBSCRIBE"), headers=headers) as answer:
+            assert answer.status == 200
+            await eventually(lambda: agent.world.state.executors[newer].connection)
+            # The older one reports on its task.
+            async with client.post(url, json=mesos_update()) as answer:
+                assert answer.status == 202
+            await eventually(lambda: TaskState.RUNNING in agent.states("t2"))
+        assert agent.world.state.executors[OTHER].connection
+
+
 async def test_an_executor_of_mesos_gets_its_tasks_and_reports(tmp_path: Path) -> None:
     async with (
         serving(tmp_path) as agent,

@@ -109,26 +109,35 @@ class ExecutorApi:
     def _executor(self, request: web.Request, of: Json) -> Key:
         """Return the executor that a call names, after a check of the caller.
 
+        A framework may start an executor anew before the one of the same id has ended. Its token
+        tells them apart, or the task of an update; else the newest is meant.
+
         Raises:
             NotFound: if this agent runs no such executor.
             PermissionDenied: if the caller is neither of the executor's user nor has its token.
         """
-        framework_id = FrameworkId(id_of(of, "framework_id"))
-        name = id_of(of, "executor_id")
+        framework_id, name = FrameworkId(id_of(of, "framework_id")), id_of(of, "executor_id")
+        found: list[Key] = []
         for key in self._state.executors:
             info = self._state.tasks[key].info
             is_mesos = info.executor is not None and info.executor.api == MESOS_API
             if is_mesos and key[0] == framework_id and executor_id_of(info) == name:
-                self._check(request, key)
-                return key
-        raise NotFound(f"Executor {name[:80]!r} of framework {framework_id[:80]!r} is unknown")
-
-    def _check(self, request: web.Request, key: Key) -> None:
+                found.append(key)
+        if not found:
+            raise NotFound(f"Executor {name[:80]!r} of framework {framework_id[:80]!r} is unknown")
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
-            if self._streams.key_of(token.strip()) != key:
+            key = self._streams.key_of(token.strip())
+            if key not in found:
                 raise PermissionDenied("the token is that of another executor")
-            return
+            return key
+        child = (framework_id, TaskId(id_of(entry(entry(of, "update"), "status"), "task_id")))
+        runs_it = (key for key in found if child in self._state.executors[key].tasks)
+        key = next(runs_it, found[-1])
+        self._check_user(request, key)
+        return key
+
+    def _check_user(self, request: web.Request, key: Key) -> None:
         transport = request.transport
         if transport is None:
             raise Unavailable("the connection has ended")
