@@ -163,6 +163,21 @@ def test_who_may_make_and_release_holds() -> None:
     check_state(world.state)
 
 
+def test_a_hold_of_a_month_ends_though_a_master_leads_for_a_day_each() -> None:
+    world = a_world()
+    agent_id = world.agent_id(world.agent("cpus:4;mem:4GB", "h"))
+    day_s = 24 * 3600
+    made(world, create(ttl_ms=30 * day_s * 1000))
+    terms = 0
+    while world.state.holds and terms < 40:
+        world.pass_time(day_s)
+        world.restart()
+        world.agent("cpus:4;mem:4GB", "h", agent_id=agent_id)
+        terms += 1
+    # A term adds at most an hour.
+    assert 30 <= terms <= 32
+
+
 def test_a_task_of_a_lost_agent_is_in_no_hold() -> None:
     world = a_world()
     session = world.agent("cpus:4;mem:4GB", "h")

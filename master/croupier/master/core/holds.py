@@ -15,10 +15,11 @@ from croupier.model.resources import NOTHING, Resources
 
 # Of one framework, and of the roles that operators hold resources for together.
 MAX_HOLDS: Final = 1_000
-# The rest of a time to live is written again when a sixteenth of it has passed, at most once a
-# minute. A failover makes a hold live longer by no more than that and its own duration.
+# The rest of a time to live is written again when a sixteenth of it has passed: at most once a
+# minute, and at least once an hour. A failover makes a hold live longer by no more than that and
+# its own duration.
 _PARTS_SAVED: Final = 16
-_SAVED_EVERY_S: Final = 60.0
+_SAVED_AFTER_S: Final = (60.0, 3600.0)
 
 
 class HoldState(Enum):
@@ -119,7 +120,8 @@ class Hold:
         """Return when it ends or its record is to be written again; None if never."""
         if self.ttl_s is None:
             return None
-        saved_at = now + max(_SAVED_EVERY_S, self.ttl_s / _PARTS_SAVED)
+        least_s, most_s = _SAVED_AFTER_S
+        saved_at = now + min(most_s, max(least_s, self.ttl_s / _PARTS_SAVED))
         return min(self.since + self.ttl_s, saved_at)
 
 
