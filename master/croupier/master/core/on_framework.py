@@ -121,12 +121,19 @@ def remove(state: State, framework: Framework, message: str, now: float) -> Iter
             yield from drop(state, task)
         else:
             yield from kill(state, task, None, Reason.FRAMEWORK_REMOVED, now)
-    for hold in [
-        each for each in state.holds.values() if each.framework_id == framework.framework_id
-    ]:
-        yield from end_hold(state, hold, "owner_removed", "its framework was removed", now)
+    yield from _end_holds(state, framework, (), now)
     yield Happened(FrameworkLeft(framework.framework_id, "removed", message))
     forget_removed(state, framework.framework_id)
+
+
+def _end_holds(
+    state: State, framework: Framework, roles: tuple[Role, ...], now: float
+) -> Iterator[Effect]:
+    """End the holds that a framework has outside `roles`: nothing offers them to it there."""
+    for hold in list(state.holds.values()):
+        if hold.framework_id == framework.framework_id and hold.role not in roles:
+            left = "was removed" if framework.is_removed else f"has left role {hold.role}"
+            yield from end_hold(state, hold, "owner_removed", f"its framework {left}", now)
 
 
 def adopt(state: State, framework_id: FrameworkId, role: Role | None, now: float) -> Framework:
@@ -252,6 +259,7 @@ def _connect(state: State, framework: Framework, event: Subscribe, now: float) -
                 yield from end_queued(
                     state, task, TaskState.DROPPED, Reason.TASK_INVALID, message, now
                 )
+        yield from _end_holds(state, framework, event.roles, now)
         # Tasks keep the roles that they were launched in; demand is declared again.
         framework.roles = event.roles
         state.allocator.set_demand(framework.framework_id, ())
