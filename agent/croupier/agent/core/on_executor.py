@@ -11,11 +11,8 @@ from collections.abc import Iterator
 
 from croupier.agent.core import effects as fx
 from croupier.agent.core import events as ev
-from croupier.agent.core.on_task import (
-    await_registration,
-    kill_in_executor,
-    kill_task,
-)
+from croupier.agent.core.kills import kill_in_executor, kill_task
+from croupier.agent.core.on_task import await_registration
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.status_updates import (
     END_LOST,

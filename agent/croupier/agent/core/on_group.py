@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 from croupier.agent.core import effects as fx
 from croupier.agent.core.events import GroupLaunch, Now
+from croupier.agent.core.kills import kill_task
 from croupier.agent.core.on_task import (
-    kill_task,
     note_framework_epoch,
     refuse_for_health,
     reject,

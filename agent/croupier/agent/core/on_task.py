@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from signal import SIGKILL, SIGTERM
+from signal import SIGKILL
 
 from croupier.agent.core import effects as fx
 from croupier.agent.core import events as ev
+from croupier.agent.core.kills import NOT_STARTED, begin_killing, kill_task
 from croupier.agent.core.on_health import on_failed_launch
 from croupier.agent.core.on_line import line_up, on_recall, return_all
 from croupier.agent.core.on_session import register_when_ready
-from croupier.agent.core.records import ForgetFramework, ForgetTask, FrameworkRecord, KillRecord
+from croupier.agent.core.records import ForgetFramework, ForgetTask, FrameworkRecord
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.status_updates import (
     Cause,
@@ -27,14 +28,12 @@ from croupier.agent.core.status_updates import (
     change_state,
     end_task,
     limit_completion,
-    limit_text,
     start_task,
 )
 from croupier.agent.core.tasks import (
     Adopting,
     Due,
     Ended,
-    InExecutor,
     Key,
     Killing,
     KillOrder,
@@ -58,7 +57,6 @@ MOST_FRAMEWORKS = 10_000
 STOP_GRACE_MS = 5_000
 # Executors of Mesos wait for up to 15 s before they look for their agent again.
 MESOS_RETURN_S = 30.0
-NOT_STARTED = "killed before it was started"
 RAN_BEFORE = (
     "a task of this id has run on this agent before, and its sandbox is still there; the master"
     " may have lost records"
@@ -254,38 +252,6 @@ def on_stop_requested(state: AgentState, now: ev.Now) -> Iterator[fx.Effect]:
     yield from return_all(state)
 
 
-def begin_killing(
-    state: AgentState,
-    task: LocalTask,
-    running: Running,
-    order: KillOrder,
-    now: ev.Now,
-) -> Iterator[fx.Effect]:
-    """Ask the process of a task to end."""
-    state.deadlines.cancel((Due.REGISTRATION, task.key))
-    yield from _note_killing(state, task, Killing(running.run, running.pid, order), now)
-    _kill_within(state, task, order.grace_ms / 1000, now)
-    executor = state.executors.get(task.key)
-    if executor is not None and executor.connection is not None:
-        yield fx.ToExecutor(executor.connection, fx.ShutDown(order.grace_ms))
-    else:
-        yield fx.Signal(task.key, running.pid, SIGTERM)
-
-
-def _note_killing(
-    state: AgentState, task: LocalTask, killing: Killing | InExecutor, now: ev.Now
-) -> Iterator[fx.Effect]:
-    """Move a task to KILLING, unless it was killed before."""
-    state.deadlines.cancel((Due.COMPLETION, task.key))
-    order = killing.kill
-    if task.state is TaskState.KILLING or order is None:
-        state.set_phase(task, killing)
-        return
-    message = order.message or limit_text(task.info, order.reason)
-    cause = Cause(reason=order.reason, message=message)
-    yield from change_state(state, task, killing, TaskState.KILLING, now, cause)
-
-
 def await_registration(state: AgentState, task: LocalTask, now: ev.Now, age_s: float = 0.0) -> None:
     """Set the deadline of an executor, which has run for `age_s`, to register."""
     executor = state.executors.get(task.key)
@@ -303,33 +269,6 @@ def await_registration(state: AgentState, task: LocalTask, now: ev.Now, age_s: f
     state.deadlines.set((Due.REGISTRATION, task.key), now.at + left_s)
 
 
-def kill_in_executor(
-    state: AgentState,
-    task: LocalTask,
-    phase: InExecutor,
-    order: KillOrder,
-    now: ev.Now,
-) -> Iterator[fx.Effect]:
-    """Have its executor end a task; at once if the executor has not got it.
-
-    An executor that ignores the kill is ended after the grace, and its own shutdown grace.
-    """
-    assert task.executor_key is not None
-    if not phase.is_sent:
-        reason = order.reason or Reason.TASK_KILLED_DURING_LAUNCH
-        cause = Cause(reason=reason, message=order.message or NOT_STARTED)
-        yield from end_task(state, task, TaskState.KILLED, now, cause)
-        return
-    yield from _note_killing(state, task, replace(phase, kill=order), now)
-    spec = state.tasks[task.executor_key].info.executor
-    assert spec is not None
-    connection = state.executors[task.executor_key].connection
-    if connection is not None:
-        # One that is away learns of the kill when it returns, if it does so in time.
-        _kill_within(state, task, order.grace_ms / 1000 + spec.shutdown_s, now)
-        yield fx.ToExecutor(connection, fx.EndTask(task.info.task_id, order.grace_ms))
-
-
 def end_void(state: AgentState, key: Key, now: ev.Now) -> Iterator[fx.Effect]:
     """Forget a void task that has no process."""
     run = state.voided[key].run
@@ -338,37 +277,6 @@ def end_void(state: AgentState, key: Key, now: ev.Now) -> Iterator[fx.Effect]:
     yield fx.ForgetRun(key, run)
     yield fx.Forget(key)
     yield from register_when_ready(state, now)
-
-
-def kill_task(
-    state: AgentState, task: LocalTask, order: KillOrder, now: ev.Now
-) -> Iterator[fx.Effect]:
-    """Ask a task to end; a second request may shorten the grace, and has no other effect."""
-    phase, before = task.phase, task.kill
-    if isinstance(phase, Ended):
-        return
-    if before is not None:
-        if before.grace_ms <= order.grace_ms:
-            return
-        order = replace(before, grace_ms=order.grace_ms)
-    yield fx.Checkpoint(KillRecord(*task.key, order.grace_ms, order.reason, order.message))
-    if isinstance(phase, Running):
-        yield from begin_killing(state, task, phase, order, now)
-        return
-    if isinstance(phase, InExecutor):
-        yield from kill_in_executor(state, task, phase, order, now)
-        return
-    state.set_phase(task, replace(phase, kill=order))
-    if not isinstance(phase, Adopting):
-        # Set during the start too: a task that stopped its shim never counts as started.
-        _kill_within(state, task, order.grace_ms / 1000, now)
-        if task.info.isolation.image:
-            # A pull may take minutes.
-            yield fx.CancelLaunch(task.key)
-
-
-def _kill_within(state: AgentState, task: LocalTask, seconds: float, now: ev.Now) -> None:
-    state.deadlines.set_at_most((Due.KILL, task.key), now.at + seconds)
 
 
 def rejection_of(

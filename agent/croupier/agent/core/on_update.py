@@ -8,9 +8,9 @@ from typing import assert_never
 
 from croupier.agent.core import effects as fx
 from croupier.agent.core.events import Now
+from croupier.agent.core.kills import kill_task
 from croupier.agent.core.on_executor import on_kill_ignored, on_late
 from croupier.agent.core.on_group import forget_group
-from croupier.agent.core.on_task import kill_task
 from croupier.agent.core.records import AcknowledgedRecord, ForgetTask
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Due, InExecutor, Key, KillOrder, LocalTask
