@@ -7,8 +7,10 @@ import json
 from typing import Any
 
 from croupier.master.app import MasterDaemon
+from croupier.master.mesos.executors import Executors
 from croupier.mesos.executors import executor_id_in, executor_task_id
 from croupier.mesos.fields import Json
+from croupier.model.ids import TaskId
 from croupier.v1 import agent_pb2, task_pb2
 from croupier.v1.task_pb2 import TaskInfo
 from tests.harness.masters import RawAgent
@@ -202,6 +204,20 @@ async def test_an_executor_without_any_task_is_ended(
         assert executor_id_in(again.task_id, agent.agent_id) == "idle"
         assert again.task_id != found["idle"]
         assert (await launched(agent)).executor_id == again.task_id
+
+
+def test_executors_that_have_ended_are_forgotten() -> None:
+    executors = Executors({}, lambda: None)
+    of = in_executor({"agent_id": {"value": "A1"}}, "t")
+    for _ in range(3):
+        executor = executors.add_to(TaskInfo(), of, "A1")
+        assert executor is not None
+        task_id = TaskId(executor.task_id)
+        assert executors.task_of("e", "A1") == task_id
+        executors.decided(task_id)
+        executors.ended(task_id)
+        assert not executors._tasks
+        assert not executors._made_of
 
 
 async def test_a_group_is_launched_whole_or_not_at_all(

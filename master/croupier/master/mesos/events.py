@@ -91,6 +91,7 @@ class Events:
                     },
                 }
             case AgentFailed(agent_id, _, _):
+                self._agents.pop(agent_id, None)
                 yield {"type": "FAILURE", "failure": {"agent_id": made_id(agent_id)}}
             case Subscribed(framework_id, heartbeat_s, _):
                 yield {

@@ -24,6 +24,8 @@ from croupier.v1 import task_pb2 as pb
 
 # Of an executor without resources.
 _LEAST_CPUS_MILLI: Final = 1
+# The id of an executor, and that of its agent.
+_Name = tuple[str, str]
 
 
 class Executors:
@@ -32,10 +34,10 @@ class Executors:
     def __init__(self, info: Json, framework: Callable[[], Framework | None]) -> None:
         """`info` is the framework's FrameworkInfo; `framework` returns its state at the master."""
         self._info, self._framework = info, framework
-        # The latest task of each executor on an agent; None until the tasks have been searched.
-        self._tasks: dict[tuple[str, str], TaskId] | None = None
-        # What each of them was made of.
-        self._made_of: dict[TaskId, bytes] = {}
+        # The task of each executor on an agent; None until the tasks have been searched.
+        self._tasks: dict[_Name, TaskId] | None = None
+        # Whose they are, and a digest of what each was made of.
+        self._made_of: dict[TaskId, tuple[_Name, bytes]] = {}
         # Those of calls that are not decided yet.
         self._launching: set[TaskId] = set()
         # The tasks that each executor of this stream was started for, less those that were refused.
@@ -57,7 +59,7 @@ class Executors:
         task.data = encoded(of)
         found = self.task_of(executor_id, agent_id)
         if found:
-            if self._made_of.get(found) != _digest(info):
+            if self._made_of[found][1] != _digest(info):
                 raise InvalidRequest(
                     f"executor {executor_id[:80]!r} runs there with another ExecutorInfo"
                 )
@@ -71,10 +73,10 @@ class Executors:
             if task.resources.cpus_milli > _LEAST_CPUS_MILLI:
                 task.resources.cpus_milli -= _LEAST_CPUS_MILLI
         task.executor_id = executor.task_id
-        self._known()[executor_id, agent_id] = TaskId(executor.task_id)
-        self._made_of[TaskId(executor.task_id)] = _digest(info)
-        self._launching.add(TaskId(executor.task_id))
-        self._wanted_by[TaskId(executor.task_id)] = 1
+        task_id = TaskId(executor.task_id)
+        self._note((executor_id, agent_id), task_id, info)
+        self._launching.add(task_id)
+        self._wanted_by[task_id] = 1
         return executor
 
     def task_of(self, executor_id: str, agent_id: str) -> TaskId | None:
@@ -95,8 +97,10 @@ class Executors:
     def ended(self, task_id: TaskId) -> None:
         """Forget an executor that has ended, or was not started."""
         self._launching.discard(task_id)
-        self._made_of.pop(task_id, None)
         self._wanted_by.pop(task_id, None)
+        name, _ = self._made_of.pop(task_id, (("", ""), b""))
+        if self._tasks is not None and self._tasks.get(name) == task_id:
+            del self._tasks[name]
 
     def is_left_by(self, task_id: TaskId) -> bool:
         """Record that a task in an executor was refused; return whether it has none and must end.
@@ -108,7 +112,6 @@ class Executors:
         self._wanted_by[task_id] -= 1
         if self._wanted_by[task_id]:
             return False
-        self._tasks = {name: each for name, each in self._known().items() if each != task_id}
         self.ended(task_id)
         return True
 
@@ -118,18 +121,21 @@ class Executors:
         task = None if framework is None else framework.tasks.get(task_id)
         return "" if task is None else executor_id_in(task.info.executor_id, task.agent_id)
 
-    def _known(self) -> dict[tuple[str, str], TaskId]:
-        """Return the latest task of each executor; the first call is O(tasks)."""
+    def _known(self) -> dict[_Name, TaskId]:
+        """Return the task of each executor; the first call is O(tasks)."""
         if self._tasks is None:
             self._tasks = {}
             framework = self._framework()
             for task in [] if framework is None else list(framework.tasks.values()):
                 executor_id = executor_id_in(task.task_id, task.agent_id)
                 if executor_id and not task.state.is_terminal:
-                    self._tasks[executor_id, task.agent_id] = task.task_id
                     made_of = entry(parse_object(task.info.data), "executor_info")
-                    self._made_of[task.task_id] = _digest(made_of)
+                    self._note((executor_id, task.agent_id), task.task_id, made_of)
         return self._tasks
+
+    def _note(self, name: _Name, task_id: TaskId, info: Json) -> None:
+        self._known()[name] = task_id
+        self._made_of[task_id] = name, _digest(info)
 
     def _made(self, info: Json, executor_id: str, agent_id: str) -> pb.TaskInfo:
         executor = program_from_json(info)
