@@ -7,7 +7,7 @@ calls of the SDK are.
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import Final
@@ -110,7 +110,10 @@ async def translate(of: Json, known: Known) -> Translated:
         InvalidRequest: if it is malformed.
     """
     kind = text(of, "type")
-    return await _TRANSLATORS[kind](entry(of, kind.lower()), known)
+    fields = entry(of, kind.lower())
+    if kind == "ACCEPT":
+        return await _accept(fields, known)
+    return Translated() if kind in _IGNORED else _TRANSLATORS[kind](fields, known)
 
 
 def in_parts(wire: pb.Call) -> list[pb.Call]:
@@ -132,7 +135,7 @@ def check_form(of: Json) -> None:
         InvalidRequest: if it has not.
     """
     kind = text(of, "type")
-    if kind not in _TRANSLATORS and kind != "SUBSCRIBE":
+    if kind not in _KINDS:
         raise InvalidRequest(f"Failed to validate scheduler::Call: unknown type {kind[:80]!r}")
     if kind not in _WITHOUT_FIELD and not isinstance(of.get(kind.lower()), dict):
         raise InvalidRequest(
@@ -271,42 +274,32 @@ async def _named(call: Translated, listed: list[Json]) -> AsyncIterator[tuple[Js
         yield each, task_id, agent_id
 
 
-async def _decline(of: Json, known: Known) -> Translated:
+def _decline(of: Json, known: Known) -> Translated:
     decline = pb.Decline(offer_ids=ids_of(of, "offer_ids"))
     _read_filters(decline.filters, of)
     known.offers.ended(decline.offer_ids)
     return Translated(pb.Call(decline=decline))
 
 
-async def _suppress(of: Json, _: Known) -> Translated:
-    return Translated(pb.Call(suppress=pb.Suppress(roles=texts(of, "roles"))))
-
-
-async def _revive(of: Json, _: Known) -> Translated:
-    return Translated(pb.Call(revive=pb.Revive(roles=texts(of, "roles"))))
-
-
-async def _kill(of: Json, _: Known) -> Translated:
+def _kill(of: Json, _: Known) -> Translated:
     task_id = id_of(of, "task_id")
-    policy = kill_policy_from_json(entry(of, "kill_policy"))
-    return Translated(
-        pb.Call(kill=pb.Kill(task_id=task_id, kill_policy=policy)), reconciled=task_id
-    )
+    kill = pb.Kill(task_id=task_id, kill_policy=kill_policy_from_json(entry(of, "kill_policy")))
+    return Translated(pb.Call(kill=kill), reconciled=task_id)
 
 
-async def _acknowledge(of: Json, _: Known) -> Translated:
+def _acknowledge(of: Json, _: Known) -> Translated:
     update = pb.Acknowledge.Update(
         agent_id=id_of(of, "agent_id"), task_id=id_of(of, "task_id"), sequence=sequence_in(of)
     )
     return Translated(pb.Call(acknowledge=pb.Acknowledge(updates=[update])))
 
 
-async def _reconcile(of: Json, _: Known) -> Translated:
+def _reconcile(of: Json, _: Known) -> Translated:
     task_ids = [id_of(each, "task_id") for each in entries(of, "tasks")]
     return Translated(pb.Call(reconcile=pb.Reconcile(task_ids=task_ids)))
 
 
-async def _message(of: Json, known: Known) -> Translated:
+def _message(of: Json, known: Known) -> Translated:
     """Return a message to an executor; one to an executor that does not live is lost."""
     task_id = known.executors.task_of(id_of(of, "executor_id"), id_of(of, "agent_id"))
     if task_id is None:
@@ -315,38 +308,34 @@ async def _message(of: Json, known: Known) -> Translated:
     return Translated(pb.Call(send_message=message))
 
 
-async def _shutdown(of: Json, known: Known) -> Translated:
+def _shutdown(of: Json, known: Known) -> Translated:
     """Return a kill of an executor."""
     task_id = known.executors.task_of(id_of(of, "executor_id"), id_of(of, "agent_id"))
     return Translated(None if task_id is None else pb.Call(kill=pb.Kill(task_id=task_id)))
 
 
-async def _teardown(_: Json, __: Known) -> Translated:
-    return Translated(pb.Call(teardown=pb.Teardown()))
-
-
-async def _ignore(_: Json, __: Known) -> Translated:
-    return Translated()
-
-
-# Mesos, too, ignores REQUEST, and operations that it does not know.
-_TRANSLATORS: Final[Mapping[str, Callable[[Json, Known], Awaitable[Translated]]]] = {
-    "ACCEPT": _accept,
+_TRANSLATORS: Final[Mapping[str, Callable[[Json, Known], Translated]]] = {
     "DECLINE": _decline,
-    "SUPPRESS": _suppress,
-    "REVIVE": _revive,
+    "SUPPRESS": lambda of, _: Translated(pb.Call(suppress=pb.Suppress(roles=texts(of, "roles")))),
+    "REVIVE": lambda of, _: Translated(pb.Call(revive=pb.Revive(roles=texts(of, "roles")))),
     "KILL": _kill,
     "ACKNOWLEDGE": _acknowledge,
     "RECONCILE": _reconcile,
-    "TEARDOWN": _teardown,
-    "REQUEST": _ignore,
+    "TEARDOWN": lambda *_: Translated(pb.Call(teardown=pb.Teardown())),
     "SHUTDOWN": _shutdown,
     "MESSAGE": _message,
-    "ACCEPT_INVERSE_OFFERS": _ignore,
-    "DECLINE_INVERSE_OFFERS": _ignore,
-    "ACKNOWLEDGE_OPERATION_STATUS": _ignore,
-    "RECONCILE_OPERATIONS": _ignore,
 }
+# Mesos, too, ignores REQUEST, and operations that it does not know.
+_IGNORED: Final = frozenset(
+    {
+        "REQUEST",
+        "ACCEPT_INVERSE_OFFERS",
+        "DECLINE_INVERSE_OFFERS",
+        "ACKNOWLEDGE_OPERATION_STATUS",
+        "RECONCILE_OPERATIONS",
+    }
+)
+_KINDS: Final = frozenset({"SUBSCRIBE", "ACCEPT", *_TRANSLATORS, *_IGNORED})
 # Clients leave out the fields of these, or put their contents elsewhere.
 _WITHOUT_FIELD: Final = frozenset({"TEARDOWN", "SUPPRESS", "REVIVE", "REQUEST", "RECONCILE"})
 

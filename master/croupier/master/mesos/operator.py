@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
@@ -43,16 +44,16 @@ class OperatorApi:
             "GET_VERSION": self._version,
             "GET_METRICS": self._metrics,
             "GET_MASTER": self._get_master,
-            "GET_AGENTS": self._agents,
-            "GET_FRAMEWORKS": self._frameworks,
+            "GET_AGENTS": lambda _: _listed("agents", "Agents", views.agent_object),
+            "GET_FRAMEWORKS": lambda _: _listed("frameworks", "Frameworks", views.framework_object),
             "GET_EXECUTORS": self._executors,
             "GET_TASKS": self._tasks,
-            "GET_ROLES": self._roles,
+            "GET_ROLES": lambda _: _listed("roles", "Roles", views.role_object),
             "GET_STATE": self._state,
             "DRAIN_AGENT": self._drain,
-            "DEACTIVATE_AGENT": self._deactivate,
-            "REACTIVATE_AGENT": self._reactivate,
-            "MARK_AGENT_GONE": self._mark_gone,
+            "DEACTIVATE_AGENT": partial(_act_on_agent, "DeactivateAgent"),
+            "REACTIVATE_AGENT": partial(_act_on_agent, "ReactivateAgent"),
+            "MARK_AGENT_GONE": partial(_act_on_agent, "MarkAgentGone"),
             "TEARDOWN": self._teardown,
         }
 
@@ -75,10 +76,10 @@ class OperatorApi:
         made = {
             "/state": self._state_page,
             "/state.json": self._state_page,
-            "/slaves": lambda: _page("Agents", "slaves", views.agent_page),
+            "/slaves": lambda: _listed("slaves", "Agents", views.agent_page),
             "/frameworks": self._frameworks_page,
-            "/tasks": lambda: _page("Tasks", "tasks", views.task_page),
-            "/roles": lambda: _page("Roles", "roles", views.role_page),
+            "/tasks": lambda: _listed("tasks", "Tasks", views.task_page),
+            "/roles": lambda: _listed("roles", "Roles", views.role_page),
             "/metrics/snapshot": self._metrics_page,
         }
         return {path: _served(make) for path, make in made.items()}
@@ -97,12 +98,6 @@ class OperatorApi:
         since = self._elected_ms() / 1000
         return {"master_info": self._master(), "start_time": since, "elected_time": since}
 
-    async def _agents(self, _: Json) -> Json:
-        return {"agents": await _all("Agents", views.agent_object)}
-
-    async def _frameworks(self, _: Json) -> Json:
-        return {"frameworks": await _all("Frameworks", views.framework_object)}
-
     async def _executors(self, _: Json) -> Json:
         return {"executors": []}
 
@@ -113,16 +108,9 @@ class OperatorApi:
             "completed_tasks": [each for each in found if each["state"] in _ENDED],
         }
 
-    async def _roles(self, _: Json) -> Json:
-        return {"roles": await _all("Roles", views.role_object)}
-
     async def _state(self, none: Json) -> Json:
-        return {
-            "get_agents": await self._agents(none),
-            "get_frameworks": await self._frameworks(none),
-            "get_executors": await self._executors(none),
-            "get_tasks": await self._tasks(none),
-        }
+        parts = ("GET_AGENTS", "GET_FRAMEWORKS", "GET_EXECUTORS", "GET_TASKS")
+        return {part.lower(): await self._calls[part](none) for part in parts}
 
     async def _drain(self, of: Json) -> None:
         if flag(of, "mark_gone"):
@@ -133,18 +121,6 @@ class OperatorApi:
         if grace := entry(of, "max_grace_period"):
             request.grace_ms = min(duration_ms(grace), MAX_GRACE_MS)
         await CALLS.get().ask("DrainAgent", request)
-
-    async def _deactivate(self, of: Json) -> None:
-        request = pb.DeactivateAgentRequest(agent=id_of(of, "agent_id"))
-        await CALLS.get().ask("DeactivateAgent", request)
-
-    async def _reactivate(self, of: Json) -> None:
-        request = pb.ReactivateAgentRequest(agent=id_of(of, "agent_id"))
-        await CALLS.get().ask("ReactivateAgent", request)
-
-    async def _mark_gone(self, of: Json) -> None:
-        request = pb.MarkAgentGoneRequest(agent=id_of(of, "agent_id"))
-        await CALLS.get().ask("MarkAgentGone", request)
 
     async def _teardown(self, of: Json) -> None:
         request = pb.TeardownFrameworkRequest(framework_id=id_of(of, "framework_id"))
@@ -204,7 +180,12 @@ def _answer(found: Json) -> web.Response:
     return web.Response(body=body, content_type=JSON)
 
 
-async def _page(kind: str, name: str, make: Made) -> Json:
+async def _act_on_agent(action: str, of: Json) -> None:
+    request = getattr(pb, f"{action}Request")(agent=id_of(of, "agent_id"))
+    await CALLS.get().ask(action, request)
+
+
+async def _listed(name: str, kind: str, make: Made) -> Json:
     return {name: await _all(kind, make)}
 
 
