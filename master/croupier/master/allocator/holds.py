@@ -111,10 +111,16 @@ class Holds:
         assert agent is not None
         assert owner is not None
         self._agents.set_free(hold, hold.free - amount)
-        self._resize(hold, hold.total - amount)
-        self._resize(agent, agent.total + amount)
+        self.resize(place, amount)
         self._agents.give_back(agent.agent_id, amount)
         self._release(owner, amount.scalars)
+
+    def resize(self, place: AgentId, amount: Resources) -> None:
+        """Count a part of a hold with its agent. Tasks use it, and are charged for it as before."""
+        hold = self._agents.agents[place]
+        assert hold.cut_from is not None
+        self._resize(hold, hold.total - amount)
+        self._resize(hold.cut_from, hold.cut_from.total + amount)
 
     def excess(self, role: Role, amount: Resources) -> str:
         """Return in words the limit that a hold for a role would exceed; empty if none."""

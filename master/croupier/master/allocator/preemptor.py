@@ -7,7 +7,7 @@ without it, and the starving framework's share with its earmarks, so that nothin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from croupier.master.allocator.agent_pool import Earmark
 from croupier.master.allocator.node import Leaf
@@ -48,8 +48,8 @@ class Preemptor:
         self._starvation = Starvation(state, rules)
         self._ending: dict[VictimKey, _Ending] = {}
         self._tried: dict[Leaf, float] = {}
-        # Offers that plans of the present look take back; they are rescinded after it.
-        self._taken_back: set[str] = set()
+        # What plans of the present look take of offers and holds; it is taken back after it.
+        self._taken_back: dict[str, Resources] = {}
 
     @property
     def is_possible(self) -> bool:
@@ -145,7 +145,8 @@ class Preemptor:
         for victim in found.victims:
             projection.change(victim.leaf, victim.resources.scalars, -1)
             if victim.is_offer:
-                self._taken_back.add(victim.key)
+                taken = self._taken_back.get(victim.key, NOTHING)
+                self._taken_back[victim.key] = taken + victim.resources
             else:
                 self._ending[victim.leaf.framework_id, victim.key] = _Ending(victim, leaf)
         projection.change(leaf, room.scalars)
@@ -173,8 +174,11 @@ class Preemptor:
     def _candidates(self, leaf: Leaf, holdings: Holdings, now: float) -> Iterable[Holding]:
         for each in holdings(leaf):
             if each.is_offer:
-                if each.key not in self._taken_back:
-                    yield each
+                # A hold may be taken in parts.
+                taken = self._taken_back.get(each.key, NOTHING)
+                left = replace(each, resources=each.resources - taken) if taken else each
+                if left.resources:
+                    yield left
             elif (leaf.framework_id, each.key) in self._ending:
                 continue
             elif now - each.since >= self.rules.min_age_s:

@@ -20,10 +20,12 @@ from croupier.master.core.holds import MAX_HOLDS, Hold
 from croupier.master.core.on_allocation import rescind
 from croupier.master.core.records import ForgetHold
 from croupier.master.core.state import State
+from croupier.master.core.tasks import Task
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound
 from croupier.model.ids import (
     MAX_ID_BYTES,
     NO_FRAMEWORK,
+    NO_HOLD,
     AgentId,
     FrameworkId,
     HoldId,
@@ -31,7 +33,7 @@ from croupier.model.ids import (
     check_id,
 )
 from croupier.model.limits import MAX_WAIT_S
-from croupier.model.resources import Resources, sum_of
+from croupier.model.resources import NOTHING, Resources, sum_of
 from croupier.model.verdict import OperationVerdict
 
 
@@ -121,6 +123,19 @@ def shrink_hold(
         return
     state.allocator.holds.shrink(hold.place, amount)
     hold.resources = hold.resources - amount
+    yield Save(hold.record(now))
+
+
+def take_from_hold(state: State, task: Task, message: str, now: float) -> Iterator[Effect]:
+    """Take the part of a hold that a task uses, for a starving framework; the task is in none."""
+    hold = state.holds[task.hold_id]
+    if task.held == hold.resources:
+        yield from end_hold(state, hold, "preempted", message, now)
+        return
+    state.allocator.holds.resize(hold.place, task.held)
+    hold.resources = hold.resources - task.held
+    task.hold_id, task.held = NO_HOLD, NOTHING
+    yield Save(task.record())
     yield Save(hold.record(now))
 
 

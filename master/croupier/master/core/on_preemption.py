@@ -20,7 +20,7 @@ from croupier.master.core.frameworks import Framework
 from croupier.master.core.holds import place_of
 from croupier.master.core.messages import PreemptRequested
 from croupier.master.core.on_allocation import rescind
-from croupier.master.core.on_hold import shrink_hold
+from croupier.master.core.on_hold import shrink_hold, take_from_hold
 from croupier.master.core.on_task import kill
 from croupier.master.core.records import NO_OWNER
 from croupier.master.core.state import State
@@ -28,7 +28,7 @@ from croupier.master.core.tasks import Task
 from croupier.model.access import Action
 from croupier.model.ids import AgentId, FrameworkId, OfferId, TaskId
 from croupier.model.principal import Principal
-from croupier.model.resources import NOTHING, Resources, sum_of
+from croupier.model.resources import sum_of
 from croupier.model.task import Reason
 from croupier.model.task_group import GroupPart
 
@@ -92,8 +92,8 @@ def _is_recovering(state: State) -> bool:
 def _holdings(state: State, leaf: Leaf) -> Iterable[Holding]:
     """Return the offers, tasks and unused holds of one owner in one role that can be preempted.
 
-    What a task has of a hold is free for those only whom the hold is for. The unused part of a hold
-    is taken back like an offer, as far as it is needed.
+    A task in a hold is freed with that part of the hold, which is smaller from then on. The unused
+    part of a hold is taken back like an offer, as far as it is needed.
     """
     for hold in state.holds.values() if leaf.holds else ():
         if hold.owner == (leaf.framework_id, leaf.role) and hold.is_pooled:
@@ -116,29 +116,29 @@ def _holdings(state: State, leaf: Leaf) -> Iterable[Holding]:
             # What it frees is counted with its executor.
             continue
         if task.role == leaf.role and task.is_active and task.kill is None:
-            place, freed = _freed_with(framework, task, in_executors)
-            if freed:
-                yield Holding(leaf, place, freed, task.task_id, task.since, part_of=executor_id)
+            live = _freed_with(framework, task, in_executors)
+            if live:
+                freed = sum_of(each.info.resources for each in live)
+                about = (task.task_id, task.since)
+                yield Holding(leaf, task.agent_id, freed, *about, part_of=executor_id)
+            if live == [task] and task.held:
+                # Those whom the hold is for need only that part of it.
+                place = place_of(task.agent_id, task.hold_id)
+                yield Holding(leaf, place, task.held, *about, part_of=executor_id)
 
 
-def _freed_with(
-    framework: Framework, task: Task, in_executors: InExecutors
-) -> tuple[AgentId, Resources]:
-    """Return what the end of a task frees, and of which agent or hold.
+def _freed_with(framework: Framework, task: Task, in_executors: InExecutors) -> list[Task]:
+    """Return the tasks whose resources the end of a task frees.
 
-    It is nothing for a task that ends only with others of its group. A group is taken back as a
+    There are none for a task that ends only with others of its group. A group is taken back as a
     whole, by the end of its leader or else of its first member; an executor with its tasks.
     """
     live = _live_with(framework, task, in_executors)
-    if live == [task] and task.info.group is None:
-        return place_of(task.agent_id, task.hold_id), task.held or task.info.resources
     if task.info.group is None:
-        return task.agent_id, sum_of(each.rest for each in live)
+        return live
     leader = (each for each in live if each.info.part is GroupPart.LEADER)
     member = (each for each in live if each.info.part is GroupPart.MEMBER)
-    if next(chain(leader, member), None) is not task:
-        return task.agent_id, NOTHING
-    return task.agent_id, sum_of(each.rest for each in live)
+    return live if next(chain(leader, member), None) is task else []
 
 
 def _in_executors(framework: Framework) -> InExecutors:
@@ -195,6 +195,9 @@ def _begin(state: State, plan: PreemptionPlan, now: float) -> Iterator[Effect]:
         framework = state.frameworks[victim.leaf.framework_id]
         task = framework.tasks[TaskId(victim.key)]
         ending = _live_with(framework, task, _in_executors(framework))
+        for each in ending if place is None else ():
+            if each.held:
+                yield from take_from_hold(state, each, reason_for(victim.leaf), now)
         asked.setdefault(victim.leaf, {}).update((each.task_id, None) for each in ending)
         grace = PreemptionGrace(victim.leaf.framework_id, TaskId(victim.key))
         state.deadlines.set(grace, now + grace_s)
