@@ -28,7 +28,12 @@ from typing import Final
 import grpc.aio
 
 from croupier.model.errors import InvalidRequest, Unavailable
-from croupier.model.executor import LONGEST_PATH, SOCKET_VARIABLE, TOKEN_VARIABLE, check_message
+from croupier.model.executor import (
+    SOCKET_VARIABLE,
+    TOKEN_VARIABLE,
+    check_message,
+    socket_target,
+)
 from croupier.model.resources import Resources
 from croupier.model.task import MAX_MESSAGE, TaskState
 from croupier.model.task_checks import check_news
@@ -343,12 +348,9 @@ class Executor:
 
 @contextmanager
 def _address(socket: Path) -> Iterator[str]:
-    """Yield the address of the agent's socket, by a short path if its own is too long."""
-    if len(str(socket)) <= LONGEST_PATH:
-        yield f"unix:{socket}"
-        return
+    """Yield the address of the agent's socket."""
     directory = os.open(socket.parent, os.O_PATH | os.O_CLOEXEC)
     try:
-        yield f"unix:/proc/self/fd/{directory}/{socket.name}"
+        yield socket_target(socket, directory)
     finally:
         os.close(directory)

@@ -25,7 +25,13 @@ from croupier.agent.executors.streams import MOST_UPDATES, Streams
 from croupier.agent.mesos.executor_api import LIMITS, MOST_BODY, PATH, ExecutorApi
 from croupier.mesos.recordio import Records
 from croupier.model.agent_orders import LaunchTask
-from croupier.model.executor import MAX_MESSAGE_DATA, MAX_UPDATE_DATA, ExecutorSpec
+from croupier.model.executor import (
+    MAX_MESSAGE_DATA,
+    MAX_UPDATE_DATA,
+    SOCKET_VARIABLE,
+    TOKEN_VARIABLE,
+    ExecutorSpec,
+)
 from croupier.model.ids import DEFAULT_ROLE, TaskId
 from croupier.model.isolation import Feature
 from croupier.model.task import Command, TaskState
@@ -34,6 +40,7 @@ from croupier.process.clock import SystemClock
 from croupier.process.http.late_server import LateHttpServer
 from croupier.process.http.server import HttpServer
 from croupier.process.inbox import Inbox
+from croupier.sdk.executor import Executor, LaunchedTask
 from croupier.v1 import executor_pb2 as pb
 from croupier.v1 import framework_pb2, task_pb2
 from croupier.v1.executor_pb2_grpc import ExecutorServiceStub
@@ -130,6 +137,31 @@ async def last_error(call: Any) -> framework_pb2.Error:
     assert responses[-1].HasField("error"), responses
     error: framework_pb2.Error = responses[-1].error
     return error
+
+
+class Eager(Executor):
+    """Reports that each task runs."""
+
+    async def on_launch(self, task: LaunchedTask) -> None:
+        await self.update(task.task_id, TaskState.RUNNING)
+
+
+@pytest.mark.parametrize(
+    "name", ["50%41 #1? yes", "\u0436" * 15, "d" * 180], ids=["reserved", "not ascii", "long"]
+)
+async def test_the_work_dir_may_have_any_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    work_dir = tmp_path / name
+    work_dir.mkdir()
+    async with serving(work_dir) as agent:
+        monkeypatch.setenv(SOCKET_VARIABLE, str(agent.server.path))
+        monkeypatch.setenv(TOKEN_VARIABLE, agent.token())
+        executor = Eager()
+        running = asyncio.create_task(executor.run())
+        await eventually(lambda: agent.states("t1")[-1:] == [TaskState.RUNNING])
+        await executor.stop()
+        await running
 
 
 @pytest.mark.parametrize(
@@ -230,13 +262,6 @@ async def test_any_user_may_connect_so_connections_and_their_calls_are_bounded(
             await eventually(lambda: agent.world.state.executors[KEY].connection)
             for each in (held, unused):
                 each.close()
-
-
-async def test_an_executor_of_a_long_work_dir_is_reached(tmp_path: Path) -> None:
-    deep = tmp_path / ("d" * 90) / ("e" * 90)
-    deep.mkdir(parents=True)
-    async with serving(deep) as agent:
-        assert agent.server.path.is_socket()
 
 
 # The API of Mesos.

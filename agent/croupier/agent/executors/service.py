@@ -17,7 +17,7 @@ from croupier.agent.core.on_executor import REPORTABLE
 from croupier.agent.executors.streams import MOST_STREAMS, Message, Stream, Streams
 from croupier.agent.isolation.isolator import Launch
 from croupier.model.errors import CroupierError, InvalidRequest, ProtocolViolation, Unavailable
-from croupier.model.executor import LONGEST_PATH, SOCKET_VARIABLE, TOKEN_VARIABLE
+from croupier.model.executor import SOCKET_VARIABLE, TOKEN_VARIABLE, socket_target
 from croupier.model.ids import MAX_ID_BYTES, TaskId
 from croupier.model.task import MAX_MESSAGE, TaskState
 from croupier.model.task_checks import check_news
@@ -82,10 +82,8 @@ class ExecutorServer:
         add_ExecutorServiceServicer_to_server(_Service(self.streams), server)
         if self._directory < 0:
             self._directory = os.open(self.streams.directory, os.O_PATH | os.O_CLOEXEC)
-        short = f"/proc/self/fd/{self._directory}/{SOCKET}"
-        path = str(self.path) if len(str(self.path)) <= LONGEST_PATH else short
         try:
-            server.add_insecure_port(f"unix:{path}")
+            server.add_insecure_port(socket_target(self.path, self._directory))
             self.path.chmod(0o666)
         except RuntimeError as error:
             raise OSError(0, f"cannot listen on {self.path}") from error
