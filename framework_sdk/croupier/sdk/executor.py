@@ -28,17 +28,13 @@ from typing import Final
 import grpc.aio
 
 from croupier.model.errors import InvalidRequest, Unavailable
-from croupier.model.executor import (
-    SOCKET_VARIABLE,
-    TOKEN_VARIABLE,
-    check_message,
-    socket_target,
-)
+from croupier.model.executor import SOCKET_VARIABLE, TOKEN_VARIABLE, check_message
 from croupier.model.resources import Resources
 from croupier.model.task import MAX_MESSAGE, TaskState
 from croupier.model.task_checks import check_news
 from croupier.net.errors import error_from_wire
 from croupier.net.task_scope import end, reraise_own_cancellation
+from croupier.net.transport import socket_target
 from croupier.sdk.log import log_event
 from croupier.v1 import executor_pb2 as pb
 from croupier.v1 import task_pb2

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
-from urllib.parse import quote
 
 from croupier.model.errors import InvalidRequest
 
 # The variables by which an executor finds its agent, and by which the agent knows it.
 SOCKET_VARIABLE: Final = "CROUPIER_EXECUTOR_SOCKET"
 TOKEN_VARIABLE: Final = "CROUPIER_EXECUTOR_TOKEN"  # noqa: S105 - a name
-# Bytes of a path that fits into the address of a unix socket.
-_LONGEST_PATH: Final = 100
 # How an executor speaks to its agent.
 OWN_API: Final = ""
 MESOS_API: Final = "mesos"
@@ -33,14 +28,6 @@ MAX_UPDATE_ID: Final = 16
 FRAMEWORK_MESSAGES: Final = (500.0, 1000.0)
 ALL_EXECUTORS_MESSAGES: Final = (2000.0, 4000.0)
 EXECUTOR_MESSAGES: Final = (200.0, 400.0)
-
-
-def socket_target(socket: Path, directory: int) -> str:
-    """Return a socket as a target of gRPC; `directory` is open, for a path that is too long."""
-    path = os.fsencode(socket)
-    if len(path) > _LONGEST_PATH:
-        path = os.fsencode(f"/proc/self/fd/{directory}/{socket.name}")
-    return f"unix:{quote(path)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,15 @@
 
 from __future__ import annotations
 
+import os
 import random
 import resource
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any, Final, cast
+from urllib.parse import quote
 
 import grpc
 import grpc.aio
@@ -37,6 +40,8 @@ CONNECT_S = 2.0
 # Time for which calls wait for a busy loop. gRPC cancels them after 30 s, so that thousands of
 # agents that come back to a slow machine would all begin again.
 PENDING_S = 60
+# Bytes of a path that fits into the address of a unix socket.
+_LONGEST_PATH: Final = 100
 
 _BOTH: list[tuple[str, int]] = [
     ("grpc.http2.bdp_probe", 0),
@@ -203,6 +208,14 @@ def bind(
             f"cannot listen on {address}: the port is in use, or this user may not bind it"
         )
     return port
+
+
+def socket_target(file: Path, directory: int) -> str:
+    """Return a socket as a target of gRPC; `directory` is open, for a path that is too long."""
+    path = os.fsencode(file)
+    if len(path) > _LONGEST_PATH:
+        path = os.fsencode(f"/proc/self/fd/{directory}/{file.name}")
+    return f"unix:{quote(path)}"
 
 
 def _check_free(address: Address) -> None:

@@ -17,13 +17,13 @@ from croupier.agent.core.on_executor import REPORTABLE
 from croupier.agent.executors.streams import MOST_STREAMS, Message, Stream, Streams
 from croupier.agent.isolation.isolator import Launch
 from croupier.model.errors import CroupierError, InvalidRequest, ProtocolViolation, Unavailable
-from croupier.model.executor import SOCKET_VARIABLE, TOKEN_VARIABLE, socket_target
+from croupier.model.executor import SOCKET_VARIABLE, TOKEN_VARIABLE
 from croupier.model.ids import MAX_ID_BYTES, TaskId
 from croupier.model.task import MAX_MESSAGE, TaskState
 from croupier.model.task_checks import check_news
 from croupier.net.errors import error_to_wire
 from croupier.net.task_scope import end
-from croupier.net.transport import connection_share, make_server
+from croupier.net.transport import connection_share, make_server, socket_target
 from croupier.v1 import executor_pb2 as pb
 from croupier.v1 import task_pb2
 from croupier.v1.executor_pb2_grpc import (
