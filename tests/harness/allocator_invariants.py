@@ -9,9 +9,9 @@ from croupier.master.allocator import Allocator, limits
 from croupier.master.allocator.agent_pool import AgentPool, PooledAgent
 from croupier.master.allocator.charges import Charges
 from croupier.master.allocator.kinds import Entry, Groups, Kind, part_of
-from croupier.master.allocator.node import Amounts, Branch, Leaf, RoleNode, add_amounts
+from croupier.master.allocator.node import Amounts, Branch, Leaf, RoleNode, add_amounts, limited_at
 from croupier.master.allocator.profiles import Profiles
-from croupier.master.allocator.tree import Tree, limited_at
+from croupier.master.allocator.tree import Tree
 
 
 def check_allocator(allocator: Allocator) -> None:
@@ -67,7 +67,7 @@ def _check_branch(tree: Tree, role: Branch) -> None:
         assert (node.entry is not None) == (node.willing > 0)
         if node.entry is not None:
             assert node.entry in role.order
-            if not tree.is_stale:
+            if not tree.ordering.is_stale:
                 assert node.entry == tree.ordering.entry(node)
     assert role.willing == willing
     assert role.kinds == kinds

@@ -328,3 +328,8 @@ def diverging(one: Leaf, other: Leaf) -> tuple[Node, Node]:
         if node.parent in theirs:
             return node, theirs[node.parent]
     raise AssertionError("every path ends at the root")
+
+
+def limited_at(role: RoleNode) -> tuple[RoleNode, ...]:
+    """Return the roles at or above a role that have limits."""
+    return tuple(each for each in role.path if isinstance(each, RoleNode) and each.settings.limit)

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from croupier.master.allocator.entitlements import direction_of
-from croupier.master.allocator.node import Amounts, Branch, Leaf, Level, Node
+from croupier.master.allocator.node import DEFAULT, Amounts, Branch, Leaf, Level, Node, RoleNode
 from croupier.master.allocator.policies import Policy
 from croupier.master.allocator.profiles import Profile
 from croupier.master.allocator.share import Totals
+from croupier.model.roles import RoleSettings
 
 Entry = tuple[Any, ...]
 
@@ -30,6 +31,39 @@ class Ordering:
         self._policy = policy
         self._totals = totals
         self.changes = 0
+        # What the keys have room for.
+        self._depth = 0
+        self._weight_bits = DEFAULT.weight.bit_length()
+        self._is_stale = True
+
+    def note_depth(self, node: Branch) -> None:
+        """Make room for the depth of a new node."""
+        if node.depth > self._depth:
+            self._depth = node.depth
+            self._is_stale = True
+
+    def note_weight(self, settings: RoleSettings) -> None:
+        """Make room for the weights of a role."""
+        bits = max(settings.weight, 1000).bit_length()
+        if settings.resource_weights:
+            bits += max(1000, *settings.resource_weights.values()).bit_length()
+        if bits > self._weight_bits:
+            self._weight_bits = bits
+            self._is_stale = True
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the order of shares may have changed since the last `refresh`."""
+        return self._is_stale or self._totals.is_stale
+
+    def refresh(self, root: RoleNode) -> None:
+        """Key everything below `root` again if the order of shares may have changed."""
+        if not self.is_stale:
+            return
+        self._totals.refresh()
+        self._policy.scale(self._totals, self._depth, self._weight_bits)
+        self._is_stale = False
+        self._rebuild(root)
 
     def rekey(self, leaf: Leaf) -> None:
         """Update the path of a leaf."""
@@ -107,7 +141,7 @@ class Ordering:
         node.level = level
         return (*self._policy.key(node, level), node)
 
-    def rebuild(self, role: Branch) -> None:
+    def _rebuild(self, role: Branch) -> None:
         """Key everything below `role` again. O(n log n)."""
         self.changes += 1
         role.direction_sum, role.alive = {}, 0
@@ -116,7 +150,7 @@ class Ordering:
             node.weighted_direction = None
             node.own = self._policy.own(node)
             if isinstance(node, Branch):
-                self.rebuild(node)
+                self._rebuild(node)
             self.update_direction(node)
             node.level, node.entry = node.own, None
             if node.willing:

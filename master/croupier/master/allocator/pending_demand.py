@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from croupier.model.attributes import Constraint
@@ -53,6 +53,11 @@ class PendingDemand:
     def needed(self) -> dict[str, int]:
         """Thousandths of each scalar that the least offer of it takes."""
         return {name: milli * self.least for name, milli in self.demand.unit.scalars.items()}
+
+
+def resources_of(pending: Iterable[PendingDemand] | None) -> set[str]:
+    """Return the names of the scalars that any of the demands asks for."""
+    return {name for each in pending or () for name in each.demand.unit.scalars}
 
 
 def queue_of(shape: Shape) -> PendingDemand:

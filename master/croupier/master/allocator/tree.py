@@ -23,9 +23,10 @@ from croupier.master.allocator.node import (
     RoleNode,
     Taker,
     add_amounts,
+    limited_at,
 )
 from croupier.master.allocator.ordering import Entry, Ordering
-from croupier.master.allocator.pending_demand import PendingDemand
+from croupier.master.allocator.pending_demand import PendingDemand, resources_of
 from croupier.master.allocator.policies import Drf, Policy
 from croupier.master.allocator.profiles import Profile
 from croupier.master.allocator.share import Totals
@@ -70,11 +71,8 @@ class Tree:
         self.askers: dict[str, dict[Leaf, None]] = {}
         self.kinds = Kinds()
         self._arrivals = 0
-        self._depth = 0
-        self._weight_bits = DEFAULT.weight.bit_length()
-        self._is_stale = True
         for each in self.settings.values():
-            self._note_weight(each)
+            self.ordering.note_weight(each)
 
     # Shape.
 
@@ -119,7 +117,7 @@ class Tree:
         assert not leaf.held, f"{leaf.framework_id} still holds {leaf.held}"
         self.unpark(leaf)
         self.count_slots(leaf, -leaf.slots)
-        for name in _names(leaf.pending):
+        for name in resources_of(leaf.pending):
             del self.askers[name][leaf]
         if leaf.is_listed:
             leaf.is_listed = False
@@ -139,7 +137,7 @@ class Tree:
             self.settings.pop(role, None)
         else:
             self.settings[role] = settings
-        self._note_weight(settings)
+        self.ordering.note_weight(settings)
         self._entitlements = None
         self.has_guarantees = any(each.guarantee for each in self.settings.values())
         role_node = self.roles.get(role)
@@ -170,10 +168,10 @@ class Tree:
 
     def set_pending(self, leaf: Leaf, pending: list[PendingDemand] | None) -> None:
         """Set the pending demand; None is whole remainders. The caller relists the leaf."""
-        for name in _names(leaf.pending):
+        for name in resources_of(leaf.pending):
             del self.askers[name][leaf]
         leaf.pending = pending
-        for name in _names(pending):
+        for name in resources_of(pending):
             self.askers.setdefault(name, {})[leaf] = None
         self.update_kind(leaf)
         # The direction of an idle leaf is that of its demand.
@@ -283,19 +281,9 @@ class Tree:
 
     # Order.
 
-    @property
-    def is_stale(self) -> bool:
-        """Whether the order of shares may have changed since the last `refresh`."""
-        return self._is_stale or self.totals.is_stale
-
     def refresh(self) -> None:
         """Key every node again if the order of shares may have changed. O(n log n)."""
-        if not self.is_stale:
-            return
-        self.totals.refresh()
-        self.policy.scale(self.totals, self._depth, self._weight_bits)
-        self._is_stale = False
-        self.ordering.rebuild(self.root)
+        self.ordering.refresh(self.root)
 
     def neediest(
         self,
@@ -361,7 +349,7 @@ class Tree:
                 role_node.children[name] = below
                 self.roles[below.role] = below
                 self._apply(below)
-                self._note_depth(below)
+                self.ordering.note_depth(below)
             role_node = below
         return role_node
 
@@ -373,7 +361,7 @@ class Tree:
         if principal is None:
             principal = PrincipalNode(owner, role_node, self._next_arrival())
             role_node.principals[owner] = principal
-            self._note_depth(principal)
+            self.ordering.note_depth(principal)
         return principal
 
     def _detach(self, leaf: Leaf) -> None:
@@ -384,22 +372,9 @@ class Tree:
         if isinstance(parent, PrincipalNode) and parent.is_empty:
             del parent.role_node.principals[parent.name]
 
-    def _note_depth(self, node: Branch) -> None:
-        if node.depth > self._depth:
-            self._depth = node.depth
-            self._is_stale = True
-
     def _apply(self, role_node: RoleNode) -> None:
         role_node.settings = self.settings.get(role_node.role, DEFAULT)
         role_node.weight = role_node.settings.weight
-
-    def _note_weight(self, settings: RoleSettings) -> None:
-        bits = max(settings.weight, 1000).bit_length()
-        if settings.resource_weights:
-            bits += max(1000, *settings.resource_weights.values()).bit_length()
-        if bits > self._weight_bits:
-            self._weight_bits = bits
-            self._is_stale = True
 
     def _next_arrival(self) -> int:
         self._arrivals += 1
@@ -417,12 +392,3 @@ class Tree:
         while branch is not None:
             branch.count_kind(kind, change)
             branch = branch.parent
-
-
-def _names(pending: list[PendingDemand] | None) -> set[str]:
-    return {name for each in pending or () for name in each.demand.unit.scalars}
-
-
-def limited_at(role: RoleNode) -> tuple[RoleNode, ...]:
-    """Return the roles at or above a role that have limits."""
-    return tuple(each for each in role.path if isinstance(each, RoleNode) and each.settings.limit)
