@@ -81,7 +81,7 @@ def _default_work_dir() -> Path:
     if os.geteuid() == 0:
         return Path("/var/lib/croupier/agent")
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(state).expanduser() / "croupier" / "agent"
+    return Path(state) / "croupier" / "agent"
 
 
 @Parameter(name="*")

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import os
+import pwd
 from pathlib import Path
 
 import pytest
 
 from croupier.agent import work_dir as module
+from croupier.agent.config import AgentConfig
 from croupier.agent.recover import clean_up
 from croupier.agent.shim import run_file
 from croupier.agent.shim.start import create_locked
@@ -22,6 +24,18 @@ async def test_only_one_agent_uses_a_work_dir(
         await WorkDir.open(tmp_path)
     first.close()
     (await WorkDir.open(tmp_path)).close()
+
+
+def test_an_agent_with_a_work_dir_needs_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_account(_: int) -> None:
+        raise KeyError
+
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    monkeypatch.setattr(pwd, "getpwuid", no_account)
+    for name in ("HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    # The command line makes the default before it reads the flags.
+    assert AgentConfig().work_dir == Path("~/.local/state/croupier/agent")
 
 
 async def test_a_path_that_is_not_a_directory_is_refused(tmp_path: Path) -> None:
