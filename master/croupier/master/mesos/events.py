@@ -35,15 +35,7 @@ MULTI_ROLE: Final = "MULTI_ROLE"
 REFINEMENT: Final = "RESERVATION_REFINEMENT"
 
 _UUID: Final = struct.Struct(">QQ")
-_NEW_STATES: Final = frozenset(
-    {
-        TaskState.DROPPED,
-        TaskState.UNREACHABLE,
-        TaskState.GONE,
-        TaskState.GONE_BY_OPERATOR,
-        TaskState.UNKNOWN,
-    }
-)
+_NEW_STATES: Final = frozenset({"DROPPED", "UNREACHABLE", "GONE", "GONE_BY_OPERATOR", "UNKNOWN"})
 # Reasons without an entry have their own name, and those with an empty one are not sent: Mesos has
 # no reason for them.
 _REASONS: Final = {
@@ -77,8 +69,7 @@ class Events:
         """Yield the events for a message; none for verdicts, and what Mesos does not have."""
         match message:
             case Offered():
-                offers = [self._offer(message)]
-                yield {"type": "OFFERS", "offers": {"offers": offers}}
+                yield {"type": "OFFERS", "offers": {"offers": [self._offer(message)]}}
             case Rescinded(offer_id, _):
                 yield {"type": "RESCIND", "rescind": {"offer_id": made_id(offer_id)}}
             case MessageArrived(task_id, agent_id, data):
@@ -105,30 +96,35 @@ class Events:
                 yield HEARTBEAT
 
     def update(self, status: TaskStatus, executor_id: str = "") -> Iterator[Json]:
-        """Yield the event for a status of a task in an executor; none while it is undecided."""
-        if not _is_undecided(status):
-            found = self.status(status)
-            if executor_id:
-                found["executor_id"] = made_id(executor_id)
-            yield {"type": "UPDATE", "update": {"status": found}}
+        """Yield the event for a status of a task in an executor.
+
+        Mesos gives no answer while the master waits for the task's agent.
+        """
+        if status.state is TaskState.UNKNOWN and status.agent_id:
+            return
+        found = self.status(status)
+        if executor_id:
+            found["executor_id"] = made_id(executor_id)
+        yield {"type": "UPDATE", "update": {"status": found}}
 
     def status(self, status: TaskStatus) -> Json:
         """Return a status; one that must be acknowledged has an uuid."""
         found: Json = {
             "task_id": made_id(status.task_id),
-            "state": self.state_name(status.state),
+            "state": self._state_name(status.state),
             "source": f"SOURCE_{(status.source or Source.MASTER).name}",
         }
         if status.agent_id:
             found["agent_id"] = made_id(status.agent_id)
-        if reason := reason_name(Reason.RECONCILIATION if status.is_reconciled else status.reason):
-            found["reason"] = reason
+        reason = Reason.RECONCILIATION if status.is_reconciled else status.reason
+        if name := _REASONS.get(reason, reason.name):
+            found["reason"] = f"REASON_{name}"
         if status.message:
             found["message"] = status.message
         if status.time_ms:
             found["timestamp"] = status.time_ms / 1000
         if status.sequence:
-            found["uuid"] = made_uuid(status)
+            found["uuid"] = _uuid(status)
         if status.data:
             found["data"] = made_data(status.data)
         if status.labels:
@@ -136,9 +132,9 @@ class Events:
             found["labels"] = {"labels": labels}
         return found
 
-    def state_name(self, state: TaskState) -> str:
+    def _state_name(self, state: TaskState) -> str:
         """Return the name of a state that the framework knows."""
-        if state in _NEW_STATES and PARTITION_AWARE not in self.capabilities:
+        if state.name in _NEW_STATES and PARTITION_AWARE not in self.capabilities:
             state = TaskState.LOST
         elif state is TaskState.KILLING and KILLING_STATE not in self.capabilities:
             state = TaskState.RUNNING
@@ -147,7 +143,7 @@ class Events:
         return f"TASK_{state.name}"
 
     def _offer(self, offered: Offered) -> Json:
-        agent, offer = offered.agent, offered
+        agent = offered.agent
         known = self._agents.get(agent.agent_id)
         if known is None or known[0] is not agent:
             fields = agent_fields(
@@ -155,20 +151,19 @@ class Events:
             )
             known = self._agents[agent.agent_id] = (agent, fields)
         more: Json = {"role": "*"}
-        if offer.hold_id and REFINEMENT in self.capabilities:
-            more = {"reservations": [{"type": "DYNAMIC", "role": offer.role}]}
-        elif offer.hold_id:
-            more = {"role": offer.role, "reservation": {}}
+        if offered.hold_id and REFINEMENT in self.capabilities:
+            more = {"reservations": [{"type": "DYNAMIC", "role": offered.role}]}
+        elif offered.hold_id:
+            more = {"role": offered.role, "reservation": {}}
+        of_role: Json = {}
         if MULTI_ROLE in self.capabilities:
-            more["allocation_info"] = {"role": offer.role}
-        found = {
-            "id": made_id(offer.offer_id),
+            of_role = {"allocation_info": {"role": offered.role}}
+        return {
+            "id": made_id(offered.offer_id),
             **known[1],
-            "resources": resources_to_json(offer.resources, more),
+            "resources": resources_to_json(offered.resources, more | of_role),
+            **of_role,
         }
-        if MULTI_ROLE in self.capabilities:
-            found["allocation_info"] = {"role": offer.role}
-        return found
 
 
 def executor_end(status: TaskStatus) -> Json:
@@ -213,13 +208,7 @@ def agent_fields(agent_id: str, hostname: str, attributes: Attributes, http_addr
     return found
 
 
-def reason_name(reason: Reason) -> str:
-    """Return the name of a reason; empty if Mesos has none for it."""
-    name = _REASONS.get(reason, reason.name)
-    return f"REASON_{name}" if name else ""
-
-
-def made_uuid(status: TaskStatus) -> str:
+def _uuid(status: TaskStatus) -> str:
     """Return the uuid of an update, which holds its sequence number."""
     named = f"{status.framework_id}\0{status.task_id}\0{status.agent_id}".encode()
     digest = int.from_bytes(blake2b(named, digest_size=8).digest())
@@ -237,8 +226,3 @@ def sequence_in(of: Json) -> int:
         raise InvalidRequest("uuid does not have 16 bytes")
     _, sequence = _UUID.unpack(data)
     return int(sequence)
-
-
-def _is_undecided(status: TaskStatus) -> bool:
-    """Return whether the master waits for the task's agent; Mesos gives no answer then."""
-    return status.state is TaskState.UNKNOWN and bool(status.agent_id)

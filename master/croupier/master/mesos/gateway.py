@@ -81,21 +81,21 @@ class Gateway:
 
     def routes(self) -> tuple[Route, ...]:
         """Return all routes."""
-        public = Requirement.PUBLIC
+        api, public = Requirement.API, Requirement.PUBLIC
+        pages = [
+            *((path, handler, api) for path, handler in self._operator.pages().items()),
+            ("/version", self._get_version, public),
+            ("/health", self._get_health, public),
+            ("/redirect", self._get_redirect, public),
+        ]
         return (
             # Its handler authenticates the caller: the credential may be in the body.
             Route(PATH, self._scheduler.post, public, "POST"),
-            *(Route(path, self._operator.post, Requirement.API, "POST") for path in _OPERATOR),
+            *(Route(path, self._operator.post, api, "POST") for path in _OPERATOR),
             *(
-                Route(prefix + path, handler, Requirement.API)
-                for path, handler in self._operator.pages().items()
+                Route(prefix + path, handler, requirement)
+                for path, handler, requirement in pages
                 for prefix in ("", "/master")
-            ),
-            *(Route(path, self._get_version, public) for path in ("/version", "/master/version")),
-            *(Route(path, self._get_health, public) for path in ("/health", "/master/health")),
-            *(
-                Route(path, self._get_redirect, public)
-                for path in ("/redirect", "/master/redirect")
             ),
         )
 

@@ -55,7 +55,8 @@ def task_from_json(of: Json) -> pb.TaskInfo:
     else:
         task = program_from_json(of)
     task.task_id, task.name = id_of(of, "task_id"), text(of, "name")
-    task.labels.extend(labels_from_json(entry(of, "labels")))
+    for each in entries(entry(of, "labels"), "labels"):
+        task.labels.add(key=text(each, "key"), value=text(each, "value"))
     task.max_completion_ms = duration_ms(entry(of, "max_completion_time"))
     policy = kill_policy_from_json(entry(of, "kill_policy"))
     if policy is not None:
@@ -78,13 +79,6 @@ def program_from_json(of: Json) -> pb.TaskInfo:
         if (amount := number(limit, "value", math.nan)) != math.inf:
             setattr(task.limits, _LIMITS[name], milli(amount))
     return task
-
-
-def labels_from_json(of: Json) -> list[pb.Label]:
-    """Return labels."""
-    return [
-        pb.Label(key=text(each, "key"), value=text(each, "value")) for each in entries(of, "labels")
-    ]
 
 
 def kill_policy_from_json(of: Json) -> pb.KillPolicy | None:

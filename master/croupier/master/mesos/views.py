@@ -10,6 +10,7 @@ from typing import Final
 
 from croupier.master.mesos.amounts import resources_to_json
 from croupier.master.mesos.events import VERSION, Events, agent_fields
+from croupier.master.mesos.tasks import NANOSECONDS_PER_MS
 from croupier.mesos.executors import executor_id_in
 from croupier.mesos.fields import Json, made_id, unmilli
 from croupier.model.attributes import attribute_text
@@ -20,7 +21,6 @@ from croupier.v1.resources_pb2 import Resources
 from croupier.wire.resources import attributes_from_wire, resources_from_wire
 from croupier.wire.task import status_from_wire
 
-NANOSECONDS_PER_MS: Final = 1_000_000
 _ROLE: Final = {"role": "*"}
 # Shows each state by its own name.
 _EVENTS: Final = Events(frozenset({"PARTITION_AWARE", "TASK_KILLING_STATE"}), {})
@@ -158,16 +158,13 @@ def task_page(view: pb.TaskView) -> Json:
 
 def role_object(view: pb.RoleView) -> Json:
     """Return a role of GET_ROLES."""
-    return {
-        "name": view.role,
-        "weight": _weight(view),
-        "resources": _resources(view.used),
-    }
+    weight = view.settings.weight_milli if view.settings.HasField("weight_milli") else 1000
+    return {"name": view.role, "weight": unmilli(weight), "resources": _resources(view.used)}
 
 
 def role_page(view: pb.RoleView) -> Json:
     """Return a role of `/roles`."""
-    return {"name": view.role, "weight": _weight(view), "resources": _amounts(view.used)}
+    return {**role_object(view), "resources": _amounts(view.used)}
 
 
 def metric_values(overview: pb.GetOverviewResponse, uptime_s: float) -> dict[str, float]:
@@ -201,11 +198,6 @@ def metric_values(overview: pb.GetOverviewResponse, uptime_s: float) -> dict[str
 
 def _is_active(view: pb.AgentView) -> bool:
     return view.state == "connected" and not view.deactivated and not view.HasField("drain")
-
-
-def _weight(view: pb.RoleView) -> float:
-    settings = view.settings
-    return unmilli(settings.weight_milli if settings.HasField("weight_milli") else 1000)
 
 
 def _time(ms: int) -> Json:
