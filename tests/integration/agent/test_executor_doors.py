@@ -248,8 +248,9 @@ async def test_any_user_may_connect_so_connections_and_their_calls_are_bounded(
         register = request(register=pb.RegisterExecutor(token=agent.token()))
         path = str(agent.server.path)
         async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
-            idle, following = (ExecutorServiceStub(channel).Connect() for _ in range(2))
+            idle = ExecutorServiceStub(channel).Connect()
             await idle.wait_for_connection()
+            following = ExecutorServiceStub(channel).Connect()
             writing = asyncio.create_task(following.write(register))
             _, held = await asyncio.open_unix_connection(path)
             refused, unused = await asyncio.open_unix_connection(path)
