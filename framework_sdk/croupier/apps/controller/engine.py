@@ -143,8 +143,8 @@ class Engine(Framework):
         self._wake.set()
 
     def ask_about(self, task_ids: Iterable[str]) -> None:
-        """Ask the master for the state of tasks that it may have."""
-        self._unsure.update(task_ids)
+        """Ask the master for the state of tasks that it may have, but of none beside another."""
+        self._unsure.update(task_id for task_id in task_ids if BESIDE not in task_id)
         self._wake.set()
 
     def end_task(self, task_id: str) -> None:
@@ -324,7 +324,7 @@ class Engine(Framework):
             try:
                 verdicts = await self.submit(tasks, constraints=conditions)
             except Unavailable:
-                self._unsure.update(task.task_id for task in tasks)
+                self.ask_about(task.task_id for task in tasks)
                 continue
             for verdict in verdicts:
                 self._judge(verdict)

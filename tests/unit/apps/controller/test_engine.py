@@ -10,6 +10,7 @@ import pytest
 from croupier.apps.controller import engine as engine_module
 from croupier.apps.controller.engine import Handover
 from croupier.apps.controller.outcomes import Outcome
+from croupier.apps.job_file.task_spec import BESIDE
 from croupier.cli.flags import LOCAL
 from croupier.model.task import TaskState, TaskStatus
 from croupier.sdk import (
@@ -78,6 +79,20 @@ async def test_an_answer_that_the_connection_lost_is_asked_for_again(engine: Scr
     engine.wake()
     await eventually(lambda: engine.calls[2:] == [("submit", "b")])
     assert engine.ends == [("a", Outcome.NEVER_RAN)]
+
+
+async def test_a_task_beside_another_one_is_not_asked_about(engine: Scripted) -> None:
+    engine.fails = [Unavailable("no answer")]
+    engine.wanted += ["a", f"a{BESIDE}proxy"]
+    await engine.on_subscribed("F")
+    await eventually(lambda: engine.ids("reconcile") == ["a"])
+    await engine.tell("a", TaskState.FINISHED)
+    await engine.tell(f"a{BESIDE}proxy", TaskState.FINISHED)
+    await engine.on_subscribed("F")
+    engine.wanted.append("b")
+    engine.wake()
+    await eventually(lambda: engine.ids("submit")[2:] == ["b"])
+    assert engine.ids("reconcile") == ["a"]
 
 
 async def test_calls_without_an_answer_are_made_again(engine: Scripted) -> None:
