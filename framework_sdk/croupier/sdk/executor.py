@@ -330,7 +330,8 @@ class Executor:
     async def _launch(self, task: LaunchedTask) -> None:
         try:
             await self.on_launch(task)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            reraise_own_cancellation()
             message = f"{type(error).__name__}: {error}"
             await self.update(task.task_id, TaskState.FAILED, message)
             raise

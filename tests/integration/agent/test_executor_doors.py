@@ -140,10 +140,14 @@ async def last_error(call: Any) -> framework_pb2.Error:
 
 
 class Eager(Executor):
-    """Reports that each task runs."""
+    """Reports that each task runs, and then raises `error`."""
+
+    error: BaseException | None = None
 
     async def on_launch(self, task: LaunchedTask) -> None:
         await self.update(task.task_id, TaskState.RUNNING)
+        if self.error is not None:
+            raise self.error
 
 
 @pytest.mark.parametrize(
@@ -160,6 +164,21 @@ async def test_the_work_dir_may_have_any_name(
         executor = Eager()
         running = asyncio.create_task(executor.run())
         await eventually(lambda: agent.states("t1")[-1:] == [TaskState.RUNNING])
+        await executor.stop()
+        await running
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), asyncio.CancelledError()], ids=repr)
+async def test_an_exception_in_the_launch_fails_the_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    async with serving(tmp_path) as agent:
+        monkeypatch.setenv(SOCKET_VARIABLE, str(agent.server.path))
+        monkeypatch.setenv(TOKEN_VARIABLE, agent.token())
+        executor = Eager()
+        executor.error = error
+        running = asyncio.create_task(executor.run())
+        await eventually(lambda: agent.states("t1")[-1:] == [TaskState.FAILED])
         await executor.stop()
         await running
 
