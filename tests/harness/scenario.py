@@ -42,7 +42,8 @@ from tests.harness.allocator_invariants import check_allocator
 from tests.harness.deals import demand_of
 from tests.harness.reasons import reasons_of
 from tests.harness.scenario_agents import AgentCommands
-from tests.harness.scenario_commands import AccessCommands, OperatorCommands, TaskCommands
+from tests.harness.scenario_commands import AccessCommands, OperatorCommands
+from tests.harness.scenario_tasks import TaskCommands
 from tests.harness.secured_world import NOW_MS, SecuredWorld
 from tests.harness.tenants import TENANTS
 from tests.harness.world import World, in_group, make_task, with_executor
