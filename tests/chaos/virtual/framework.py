@@ -8,23 +8,17 @@ number of tasks that it has named, and its endless, killed and submitted tasks.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
 from functools import partial
-from random import Random
 from typing import TYPE_CHECKING
-from zlib import crc32
 
 from croupier.master.core import calls
 from croupier.master.core.events import FrameworkCalled, Received, Subscribe
 from croupier.master.core.messages import Offered, Placed, Rescinded, Subscribed, Updated
 from croupier.master.core.settings import Settings
-from croupier.model.demand import Placement
 from croupier.model.errors import CroupierError, FailedOver, NotFound, NotLeader, Removed
-from croupier.model.executor import ExecutorSpec
 from croupier.model.ids import AgentId, FrameworkId, HoldId, OfferId, TaskId
 from croupier.model.resources import Resources
-from croupier.model.task import Command, TaskInfo, TaskStatus
-from croupier.model.task_group import GroupPart, TaskGroup
+from croupier.model.task import TaskStatus
 from croupier.model.verdict import Verdict
 from croupier.net.backoff import Backoff
 from croupier.sdk.core.calls import CallLedger
@@ -33,21 +27,12 @@ from tests.chaos.virtual.clock import TracedClock
 from tests.chaos.virtual.network import End, Ended, Network
 from tests.chaos.virtual.process import Process
 from tests.chaos.virtual.variety import Habits
+from tests.chaos.virtual.workload import SUBMITTED_SIZES, Workload
 
 if TYPE_CHECKING:
     from tests.chaos.virtual.judge import Judge
 
 SUBSCRIBE_TIMEOUT_S = 6.0
-# A task that runs until it is killed.
-FOR_EVER_S = 1e9
-# Times to complete; 0 for no limit.
-MOST_MS = (0, 0, 0, 0, 0, 2_000, 9_000)
-# Bursts of short tasks that a framework submits.
-MOST_BURSTS = 4
-# Of executors, and of tasks in them.
-SMALL = "cpus:0.2;mem:20"
-SUBMITTED_SIZES = ("cpus:1;mem:100", "cpus:2;mem:100", "cpus:1;mem:300;ports:1")
-SIZES = ("cpus:1;mem:100", "cpus:2;mem:100", "cpus:1;mem:300;ports:[1-2]")
 
 
 class FrameworkProcess(Process):
@@ -76,31 +61,16 @@ class FrameworkProcess(Process):
         judge: Judge,
     ) -> None:
         super().__init__(name, clock, network, seed)
-        self.settings, self.masters, self.habits, self.judge = (
-            settings,
-            masters,
-            habits,
-            judge,
-        )
+        self.settings, self.masters = settings, masters
+        self.habits, self.judge = habits, judge
         self.framework_id = FrameworkId("")
         self.named = 0
-        self.is_launching = True
-        self.deaf_until = 0.0
+        self.is_launching, self.deaf_until = True, 0.0
         self.endless: set[TaskId] = set()
         self.killed: set[TaskId] = set()
         self.submitted: set[TaskId] = set()
-        # Random numbers of their own, so that seeds find the same mutants as before.
-        self._submitting = Random(crc32(f"{seed}/{name}/submit".encode()))
-        self._submits = self._submitting.random() < 0.5
-        self._bursting = Random(crc32(f"{seed}/{name}/burst".encode()))
-        self._bursts = MOST_BURSTS if self._bursting.random() < 0.7 else 0
-        self._grouping = Random(crc32(f"{seed}/{name}/group".encode()))
-        self._groups = self._grouping.random() < 0.3
-        self._executing = Random(crc32(f"{seed}/{name}/executor".encode()))
-        self._has_executors = self._executing.random() < 0.6
-        self._holding = Random(crc32(f"{seed}/{name}/hold".encode()))
-        self._holds = self._holding.random() < 0.3
         self.held: list[HoldId] = []
+        self._workload = Workload(self, seed)
         self._forget()
 
     def _forget(self) -> None:
@@ -141,15 +111,18 @@ class FrameworkProcess(Process):
         self.is_launching = older.is_launching
 
     def on_start(self) -> None:
+        self._begin()
+        self.later(1.5, self._workload.burst)
+        if self._workload.groups:
+            self.later(0.7, self._workload.group)
+
+    def _begin(self) -> None:
         self._forget()
         self._connect(self.random.choice(self.masters))
         if self.habits.reconciles_s:
             self.later(self.habits.reconciles_s, self._reconcile)
-        if self._submits:
-            self.later(1.0, self._submit)
-        self.later(1.5, self._burst)
-        if self._groups:
-            self.later(0.7, self._group)
+        if self._workload.submits:
+            self.later(1.0, self._workload.submit)
 
     def _connect(self, master: str) -> None:
         if self._end is not None:
@@ -251,8 +224,6 @@ class FrameworkProcess(Process):
                 self.killed.add(task_id)
             case calls.Teardown():
                 self._begin_anew()
-            case _:
-                pass
 
     def _begin_anew(self) -> None:
         """Begin again as another framework, after this one was removed."""
@@ -263,12 +234,7 @@ class FrameworkProcess(Process):
         self.endless, self.killed, self.submitted, self.held = set(), set(), set(), []
         self._lost("")
         self.life += 1
-        self._forget()
-        self._connect(self.random.choice(self.masters))
-        if self.habits.reconciles_s:
-            self.later(self.habits.reconciles_s, self._reconcile)
-        if self._submits:
-            self.later(1.0, self._submit)
+        self._begin()
 
     def _on_ended(self, error: CroupierError) -> None:
         if isinstance(error, Removed | NotFound):
@@ -301,13 +267,10 @@ class FrameworkProcess(Process):
                     self.ended.add(status.task_id)
                     self.endless.discard(status.task_id)
                     self.submitted.discard(status.task_id)
-                    self.executors = {
-                        agent: each
-                        for agent, each in self.executors.items()
-                        if each != status.task_id
-                    }
+                    for agent in [a for a, e in self.executors.items() if e == status.task_id]:
+                        del self.executors[agent]
             if decision is UpdateDecision.WITHDRAW:
-                self._call(calls.Withdraw((status.task_id,)))
+                self.call(calls.Withdraw((status.task_id,)))
             elif decision is not UpdateDecision.HOLD and status.needs_acknowledgement:
                 _, sequence = self._acks.get(status.task_id, ("", 0))
                 self._acks[status.task_id] = (status.agent_id, max(sequence, status.sequence))
@@ -317,7 +280,7 @@ class FrameworkProcess(Process):
         if self._acks and self.ledger.has_room(internal=True):
             acks = tuple((agent, task, seq) for task, (agent, seq) in self._acks.items())
             self._acks.clear()
-            self._call(calls.Acknowledge(acks), internal=True)
+            self.call(calls.Acknowledge(acks), internal=True)
 
     # Calls.
 
@@ -331,7 +294,7 @@ class FrameworkProcess(Process):
         if self._end is not None:
             self._end.send(partial(Received, verdicts_seen=self.ledger.seen))
 
-    def _call(self, call: calls.Call, internal: bool = False) -> None:
+    def call(self, call: calls.Call, internal: bool = False) -> None:
         if not self.ledger.has_room(internal):
             return
         entry = self.ledger.open(call, internal=internal)
@@ -348,196 +311,38 @@ class FrameworkProcess(Process):
             return
         left = self.habits.tasks - self.named
         if left <= 0 or not self.is_launching:
-            self._call(calls.Decline((offer_id,), self.random.choice((5.0, 30.0))))
+            self.call(calls.Decline((offer_id,), self.random.choice((5.0, 30.0))))
             return
         if self.random.random() < 0.1:
-            self._call(calls.Decline((offer_id,), self.random.choice((None, 0.0, 2.0))))
+            self.call(calls.Decline((offer_id,), self.random.choice((None, 0.0, 2.0))))
             return
-        room, first = offered.resources, list[TaskInfo]()
-        if self._has_executors and self._executing.random() < 0.5:
-            first = self._in_executor(offered)
-            for task in first:
-                room = room - task.resources
-        tasks = (*first, *self._tasks(room, self.random.randint(1, min(left, 4))))
+        tasks = self._workload.chosen(offered, left)
         if tasks:
-            # A task in an executor is in no group.
-            if self._groups and self._grouping.random() < 0.3 and not first:
-                tasks = self._grouped(tasks)
             refuse_s = self.random.choice((None, 0.0, 1.0))
-            self._call(self._with_hold(calls.Accept((offer_id,), tasks, refuse_s), offered))
+            self.call(self._workload.with_hold(calls.Accept((offer_id,), tasks, refuse_s), offered))
         else:
-            self._call(calls.Decline((offer_id,), 1.0))
+            self.call(calls.Decline((offer_id,), 1.0))
 
-    def _with_hold(self, accept: calls.Accept, offered: Offered) -> calls.Accept:
-        """Return the call, at times with a hold, or with the release of an earlier one."""
-        random = self._holding
-        if not self._holds or random.random() < 0.5:
-            return accept
-        if self.held and (offered.hold_id or random.random() < 0.3):
-            return replace(accept, releases=(self.held.pop(random.randrange(len(self.held))),))
-        hold_id = HoldId(f"{accept.tasks[0].task_id}.hold")
-        ttl_ms = random.choice((0, 700, 5_000, 20_000))
-        size = Resources.parse(random.choice(SIZES[:2]))
-        self.held.append(hold_id)
-        hold = calls.MakeHold(hold_id, size, ttl_ms, for_role=random.random() < 0.4)
-        return replace(accept, holds=(hold,))
+    @property
+    def may_submit(self) -> bool:
+        """Whether it still asks for tasks, and does not wait for many answers."""
+        return self.is_subscribed and self.is_launching and len(self.ledger) < 50
 
-    def _tasks(self, room: Resources, most: int) -> tuple[TaskInfo, ...]:
-        tasks = []
-        for _ in range(most):
-            size = Resources.parse(self.random.choice(SIZES))
-            if not size <= room:
-                continue
-            room = room - size
-            tasks.append(self._task(size))
-        return tuple(tasks)
-
-    def _in_executor(self, offered: Offered) -> list[TaskInfo]:
-        """Return tasks in an executor on the offer's agent, and the executor if there is none."""
-        random, room = self._executing, offered.resources
-        size = Resources.parse(SMALL)
-        agent_id = offered.agent.agent_id
-        tasks: list[TaskInfo] = []
-        executor = self.executors.get(agent_id, TaskId(""))
-        for _ in range(random.randint(1, 5)):
-            if not size <= room or self.named >= self.habits.tasks:
-                break
-            room = room - size
-            self.named += 1
-            task_id = TaskId(f"f{self.name.partition('-')[2]}.{self.life}.x{self.named}")
-            self.mine.append(task_id)
-            grace_ms = random.choice((0, 200, 3000))
-            heeds = 0 if random.random() < 0.1 else 1
-            if not executor or random.random() < 0.05:
-                executor = self.executors[agent_id] = task_id
-                lasts = random.choice((3.0, 20.0, FOR_EVER_S, FOR_EVER_S))
-                command = Command(shell=f"{lasts} {random.choice((0, 1))} {heeds}")
-                data = b"silent" if random.random() < 0.1 else b""
-                spec = ExecutorSpec(3_000, 500)
-                task = TaskInfo(task_id, command, size, grace_ms=grace_ms, executor=spec, data=data)
-            else:
-                lasts = random.choice((0.0, 0.05, 0.5, 3.0, FOR_EVER_S))
-                data = f"{lasts} {random.choice((0, 0, 1))} {heeds}".encode()
-                most_ms = random.choice(MOST_MS)
-                task = TaskInfo(
-                    task_id, Command(), size, grace_ms=grace_ms, max_completion_ms=most_ms,
-                    executor_id=executor, data=data,
-                )  # fmt: skip
-            if lasts == FOR_EVER_S:
-                self.endless.add(task_id)
-            if random.random() < 0.1:
-                self.later(random.uniform(0.0, 10.0), partial(self.kill, task_id))
-            tasks.append(task)
-        return tasks
-
-    def _submit(self) -> None:
-        """Submit some tasks, and withdraw others at times; then wait."""
-        random, most = self._submitting, self.habits.tasks - self.named
-        if self.is_subscribed and self.is_launching and len(self.ledger) < 50:
-            number = min(random.randint(0, 4), most)
-            size = Resources.parse(random.choice(SUBMITTED_SIZES))
-            tasks = tuple(self._task(size) for _ in range(number))
-            if tasks:
-                self.submitted |= {task.task_id for task in tasks}
-                bound = random.choice((None, None, 1))
-                self._call(calls.Submit(tasks, placement=Placement(max_per_agent=bound)))
-            if self.submitted and random.random() < 0.2:
-                self._call(calls.Withdraw((random.choice(sorted(self.submitted)),)))
-        self.later(random.uniform(0.5, 5.0), self._submit)
-
-    def _burst(self) -> None:
-        """Submit many short tasks of one shape, to be lined up; withdraw or kill some."""
-        random = self._bursting
-        if self._bursts and self.is_subscribed and self.is_launching and len(self.ledger) < 50:
-            self._bursts -= 1
-            size = Resources.parse(random.choice(SUBMITTED_SIZES[:2]))
-            lasts = random.choice((0.02, 0.1, 0.4))
-            tasks = []
-            for _ in range(random.randint(8, 24)):
-                self.named += 1
-                task_id = TaskId(f"f{self.name.partition('-')[2]}.{self.life}.b{self.named}")
-                self.mine.append(task_id)
-                command = Command(shell=f"{lasts * random.uniform(0.5, 1.5):.3f} 0 1")
-                tasks.append(TaskInfo(task_id, command, size, grace_ms=200))
-            self.submitted |= {task.task_id for task in tasks}
-            self._call(calls.Submit(tuple(tasks)))
-            if random.random() < 0.5:
-                chosen = random.choice(tasks).task_id
-                self.later(random.uniform(0.0, 1.0), lambda: self.kill(chosen))
-            if random.random() < 0.5:
-                named = tuple(task.task_id for task in random.sample(tasks, 3))
-                self.later(random.uniform(0.0, 1.0), lambda: self._withdraw(named))
-        if self._bursts:
-            self.later(random.uniform(0.5, 4.0), self._burst)
-
-    def _group(self) -> None:
-        """Submit a group, at times with a task that is refused; kill or withdraw one of it."""
-        random = self._grouping
-        if self.is_subscribed and self.is_launching and len(self.ledger) < 50:
-            tasks = []
-            for _ in range(random.randint(1, 4)):
-                self.named += 1
-                task_id = TaskId(f"f{self.name.partition('-')[2]}.{self.life}.g{self.named}")
-                self.mine.append(task_id)
-                size = Resources.parse(random.choice(SUBMITTED_SIZES))
-                lasts = random.choice((0.0, 0.1, 1.0, 8.0)) * random.uniform(0.5, 1.5)
-                if random.random() < 0.2:
-                    lasts = FOR_EVER_S
-                    self.endless.add(task_id)
-                code, heeds = random.choice((0, 0, 1)), random.choice((1, 1, 0))
-                command = Command(shell=f"{lasts:.3f} {code} {heeds}")
-                tasks.append(TaskInfo(task_id, command, size, grace_ms=200))
-            chosen = random.choice(tasks).task_id
-            self.submitted |= {task.task_id for task in tasks}
-            self._call(calls.Submit(self._grouped(tuple(tasks))))
-            if random.random() < 0.3:
-                self.later(random.uniform(0.0, 3.0), lambda: self.kill(chosen))
-            elif random.random() < 0.2:
-                self.later(random.uniform(0.0, 1.0), lambda: self._withdraw((chosen,)))
-        self.later(random.uniform(1.0, 6.0), self._group)
-
-    def _grouped(self, tasks: tuple[TaskInfo, ...]) -> tuple[TaskInfo, ...]:
-        """Return the tasks as one group; at times one of them fits no agent."""
-        random, group_id = self._grouping, f"{tasks[0].task_id}.group"
-        parts = random.choices((GroupPart.MEMBER, GroupPart.SIDECAR), (3, 1), k=len(tasks))
-        parts[random.randrange(len(tasks))] = random.choice((GroupPart.MEMBER, GroupPart.LEADER))
-        grouped = [
-            replace(task, group=TaskGroup(group_id, part))
-            for task, part in zip(tasks, parts, strict=True)
-        ]
-        if random.random() < 0.2:
-            at = random.randrange(len(grouped))
-            bad = grouped[at].resources + Resources(ranges={"lots": ((1, 9),)})
-            grouped[at] = replace(grouped[at], resources=bad)
-        return tuple(grouped)
-
-    def _withdraw(self, task_ids: tuple[TaskId, ...]) -> None:
-        if self.is_up and self.is_subscribed and len(self.ledger) < 50:
-            self._call(calls.Withdraw(task_ids))
-
-    def _task(self, size: Resources) -> TaskInfo:
+    def new_id(self, kind: str = "") -> TaskId:
+        """Name a new task."""
         self.named += 1
-        task_id = TaskId(f"f{self.name.partition('-')[2]}.{self.life}.{self.named}")
+        task_id = TaskId(f"f{self.name.partition('-')[2]}.{self.life}.{kind}{self.named}")
         self.mine.append(task_id)
-        habits, random = self.habits, self.random
-        lasts = random.choice((0.0, 0.05, 0.5, 3.0, 10.0, 25.0)) * random.uniform(0.5, 1.5)
-        if random.random() < habits.endless:
-            lasts = FOR_EVER_S
-            self.endless.add(task_id)
-        code = random.choice((0, 0, 0, 1, 7))
-        heeds = 0 if random.random() < habits.stubborn else 1
-        if random.random() < habits.kills:
-            self.later(random.uniform(0.0, 15.0), lambda: self.kill(task_id))
-        command = Command(shell=f"{lasts:.3f} {code} {heeds}")
-        grace_ms = random.choice((0, 200, 3000))
-        # Not drawn, so that seeds find the same mutants as before.
-        most_ms = MOST_MS[crc32(task_id.encode()) % len(MOST_MS)]
-        return TaskInfo(task_id, command, size, grace_ms=grace_ms, max_completion_ms=most_ms)
+        return task_id
+
+    def withdraw(self, task_ids: tuple[TaskId, ...]) -> None:
+        if self.is_up and self.is_subscribed and len(self.ledger) < 50:
+            self.call(calls.Withdraw(task_ids))
 
     def kill(self, task_id: TaskId) -> None:
         """Kill a task, unless it is known to have ended."""
         if task_id not in self.ended:
-            self._call(calls.Kill(task_id, self.random.choice((None, 0, 500))))
+            self.call(calls.Kill(task_id, self.random.choice((None, 0, 500))))
 
     def end_endless(self) -> None:
         """Kill each endless task once."""
@@ -548,43 +353,42 @@ class FrameworkProcess(Process):
             self.kill(task_id)
 
     def tear_down(self) -> None:
-        self._call(calls.Teardown())
+        self.call(calls.Teardown())
 
     def _reconcile(self) -> None:
         if self.is_subscribed and len(self.ledger) < 50:
-            self._call(calls.Reconcile(()))
+            self.call(calls.Reconcile(()))
         self.later(self.habits.reconciles_s, self._reconcile)
 
     def ask_all(self) -> list[TaskId]:
         """Reconcile all tasks that this run of the program has named, and return them."""
         if not self.is_up or not self.mine:
             return []
-        self._call(calls.Reconcile(tuple(self.mine)))
+        self.call(calls.Reconcile(tuple(self.mine)))
         return list(self.mine)
 
     def settle(self) -> None:
         """Accept no more offers."""
         if not self.is_up:
             return
-        self.is_launching = False
-        self.deaf_until = 0.0
-        self._call(calls.Suppress(()))
+        self.is_launching, self.deaf_until = False, 0.0
+        self.call(calls.Suppress(()))
         if self.held:
-            self._call(calls.Release(tuple(self.held)))
+            self.call(calls.Release(tuple(self.held)))
         if self.submitted:
             # There may be no agent for them any more.
-            self._call(calls.Withdraw(tuple(sorted(self.submitted))))
+            self.call(calls.Withdraw(tuple(sorted(self.submitted))))
         self.wake(self.clock.now())
 
     def ask_for_offers(self) -> None:
         """Clear the filters; the offers that follow are declined for 5 s or longer."""
-        self._call(calls.Revive(()))
+        self.call(calls.Revive(()))
 
     def submit_one(self) -> TaskId:
         """Submit a small task."""
-        task = self._task(Resources.parse(SUBMITTED_SIZES[0]))
+        task = self._workload.task(Resources.parse(SUBMITTED_SIZES[0]))
         self.submitted.add(task.task_id)
-        self._call(calls.Submit((task,)))
+        self.call(calls.Submit((task,)))
         return task.task_id
 
     @property
