@@ -67,10 +67,10 @@ def rates(metric: str, *labels: str) -> dict[str, str]:
 
 
 def amounts(resource: str) -> dict[str, str]:
-    """Return queries for the used, offered and free amount of a resource."""
+    """Return queries for the used, offered, held and free amount of a resource."""
 
     def amount(state: str) -> str:
         return f'sum(croupier_resources{{resource="{resource}",state="{state}"}})'
 
-    free = f"{amount('total')} - {amount('used')} - {amount('offered')}"
-    return {"used": amount("used"), "offered": amount("offered"), "free": free}
+    parts = {state: amount(state) for state in ("used", "offered", "held")}
+    return {**parts, "free": " - ".join([amount("total"), *parts.values()])}

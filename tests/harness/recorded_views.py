@@ -132,6 +132,7 @@ MASTER = pb.GetMasterResponse(
     total=amounts("cpus:128;mem:512GB;disk:2000GB;gpus:32"),
     used=amounts("cpus:58;mem:220GB;gpus:12"),
     offered=amounts("cpus:8;mem:16GB"),
+    held=amounts("cpus:6;mem:12GB"),
     agents_missing=1,
     decided_in_ms=42_000,
 )

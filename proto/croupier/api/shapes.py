@@ -148,7 +148,7 @@ def _name_in(kind: type[TaskState | Reason | Source]) -> Callable[[int], str]:
 def _free(overview: pb.GetOverviewResponse) -> dict[str, int]:
     total, *held = (
         resources_from_wire(each).scalars
-        for each in (overview.total, overview.used, overview.offered)
+        for each in (overview.total, overview.used, overview.offered, overview.held)
     )
     return {
         name: max(0, milli - sum(each.get(name, 0) for each in held))
@@ -270,8 +270,8 @@ SHAPES: Final[Mapping[str, Shape]] = {
     "GetHistoryResponse": Shape("History"),
     "GetOverviewResponse": Shape(
         "Overview",
-        keys="master_id epoch total used offered free",
-        made={"free": Form(mapping(INTEGER), _free, "what is neither used nor offered.")},
+        keys="master_id epoch total used offered held free",
+        made={"free": Form(mapping(INTEGER), _free, "what is neither used nor offered nor held.")},
     ),
     "GetPolicyResponse": Shape(
         "Policy",
@@ -304,7 +304,7 @@ SHAPES: Final[Mapping[str, Shape]] = {
     "MasterState": Shape(
         parts="master",
         keys="master_id version is_leader=leader leader_address http_address leader_http epoch"
-        " total used offered allocation_passes agents_missing decided_in_s",
+        " total used offered held allocation_passes agents_missing decided_in_s",
         nullable="leader_address http_address leader_http",
     ),
     "MasterView": Shape(

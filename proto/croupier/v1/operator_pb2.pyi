@@ -78,6 +78,7 @@ class GetMasterResponse(_message.Message):
     TOTAL_FIELD_NUMBER: _builtins.int
     USED_FIELD_NUMBER: _builtins.int
     OFFERED_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     ALLOCATION_PASSES_FIELD_NUMBER: _builtins.int
     AGENTS_MISSING_FIELD_NUMBER: _builtins.int
     DECIDED_IN_MS_FIELD_NUMBER: _builtins.int
@@ -103,6 +104,10 @@ class GetMasterResponse(_message.Message):
     def used(self) -> _resources_pb2.Resources: ...
     @_builtins.property
     def offered(self) -> _resources_pb2.Resources: ...
+    @_builtins.property
+    def held(self) -> _resources_pb2.Resources:
+        """The part of holds that is neither used nor offered."""
+
     def __init__(
         self,
         *,
@@ -115,13 +120,14 @@ class GetMasterResponse(_message.Message):
         total: _resources_pb2.Resources | None = ...,
         used: _resources_pb2.Resources | None = ...,
         offered: _resources_pb2.Resources | None = ...,
+        held: _resources_pb2.Resources | None = ...,
         allocation_passes: _builtins.int = ...,
         agents_missing: _builtins.int = ...,
         decided_in_ms: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["offered", b"offered", "total", b"total", "used", b"used"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["held", b"held", "offered", b"offered", "total", b"total", "used", b"used"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents_missing", b"agents_missing", "allocation_passes", b"allocation_passes", "decided_in_ms", b"decided_in_ms", "epoch", b"epoch", "http_address", b"http_address", "leader", b"leader", "leader_address", b"leader_address", "master_id", b"master_id", "offered", b"offered", "total", b"total", "used", b"used", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents_missing", b"agents_missing", "allocation_passes", b"allocation_passes", "decided_in_ms", b"decided_in_ms", "epoch", b"epoch", "held", b"held", "http_address", b"http_address", "leader", b"leader", "leader_address", b"leader_address", "master_id", b"master_id", "offered", b"offered", "total", b"total", "used", b"used", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2352,6 +2358,7 @@ class GetOverviewResponse(_message.Message):
     TOTAL_FIELD_NUMBER: _builtins.int
     USED_FIELD_NUMBER: _builtins.int
     OFFERED_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     AGENTS_FIELD_NUMBER: _builtins.int
     FRAMEWORKS_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
@@ -2375,6 +2382,10 @@ class GetOverviewResponse(_message.Message):
     def used(self) -> _resources_pb2.Resources: ...
     @_builtins.property
     def offered(self) -> _resources_pb2.Resources: ...
+    @_builtins.property
+    def held(self) -> _resources_pb2.Resources:
+        """The part of holds that is neither used nor offered."""
+
     @_builtins.property
     def agents(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Numbers by state.
@@ -2413,6 +2424,7 @@ class GetOverviewResponse(_message.Message):
         total: _resources_pb2.Resources | None = ...,
         used: _resources_pb2.Resources | None = ...,
         offered: _resources_pb2.Resources | None = ...,
+        held: _resources_pb2.Resources | None = ...,
         agents: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         frameworks: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         tasks: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
@@ -2422,9 +2434,9 @@ class GetOverviewResponse(_message.Message):
         failed: _builtins.int = ...,
         failures: _abc.Iterable[Global___TaskView] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["offered", b"offered", "total", b"total", "used", b"used"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["held", b"held", "offered", b"offered", "total", b"total", "used", b"used"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "agents_missing", b"agents_missing", "epoch", b"epoch", "failed", b"failed", "failures", b"failures", "frameworks", b"frameworks", "master_id", b"master_id", "masters", b"masters", "offered", b"offered", "offers", b"offers", "tasks", b"tasks", "total", b"total", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "agents_missing", b"agents_missing", "epoch", b"epoch", "failed", b"failed", "failures", b"failures", "frameworks", b"frameworks", "held", b"held", "master_id", b"master_id", "masters", b"masters", "offered", b"offered", "offers", b"offers", "tasks", b"tasks", "total", b"total", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -59,7 +59,7 @@ def test_nothing_is_said_by_colour_alone() -> None:
     plain = frame(FOUND, Display(), Terminal(80, 40))
     coloured = "\n".join(frame(FOUND, Display(), Terminal(80, 40, has_colours=True)))
     assert "\x1b[" in coloured
-    for code in ("0", "1", "7", "33", "36", "1;31"):
+    for code in ("0", "1", "7", "33", "35", "36", "1;31"):
         coloured = coloured.replace(f"\x1b[{code}m", "")
     assert coloured.splitlines() == plain
 

@@ -8,12 +8,15 @@ from croupier.master.core import calls
 from croupier.master.core.agent_status import agent_status
 from croupier.master.core.agents import AgentState
 from croupier.master.core.events import AgentStopped
+from croupier.master.core.hold_charges import cluster_use
 from croupier.master.core.hold_commands import CreateHold, HoldStatus, ReleaseHold, held_by_role
 from croupier.master.core.messages import Offered
+from croupier.master.services.views import view_master
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound
 from croupier.model.ids import AgentId, HoldId, OfferId, Role
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.roles import RoleSettings
+from croupier.wire.resources import resources_from_wire
 from tests.harness.invariants import check_state
 from tests.harness.secured_world import SecuredWorld, caller
 from tests.harness.world import make_task
@@ -61,6 +64,36 @@ def test_what_is_held_of_an_agent_and_idle_is_not_free() -> None:
     assert used == Resources.parse("cpus:1;mem:1GB")
     assert used + offered + held <= agent.total
     check_state(world.state)
+
+
+def test_all_parts_of_the_cluster_add_up_with_holds() -> None:
+    world = a_world()
+    agent_id = world.agent_id(world.agent("cpus:4;mem:4GB", "h"))
+
+    def parts() -> list[int]:
+        """Return the cpus that are used, offered, and held, as all totals tell them."""
+        use = [each["cpus"] for each in cluster_use(world.state)]
+        view = view_master(world.state, world.now)
+        [agent] = world.state.agents.values()
+        if agent.in_pool:
+            status = agent_status(world.state, agent, world.now)
+            wires = (view.used, view.offered, view.held)
+            assert [resources_from_wire(each)["cpus"] for each in wires] == use
+            assert [each["cpus"] for each in (status.used, status.offered, status.held)] == use
+        return use
+
+    made(world, create())
+    assert parts() == [0, 0, 2000]
+    owner = world.framework("r")
+    assert parts() == [0, 4000, 0]
+    [offer] = [each for each in world.state.offers.values() if each.hold_id]
+    world.accept(owner, make_task("t", "cpus:1;mem:1GB"), offers=[offer.offer_id])
+    used, offered, held = parts()
+    assert (used, offered + held) == (1000, 3000)
+    world.restart()
+    assert parts() == [1000, 0, 1000]
+    world.agent("cpus:4;mem:4GB", "h", agent_id=agent_id)
+    assert parts() == [1000, 0, 1000]
 
 
 def test_an_operator_holds_resources_for_a_role_without_frameworks() -> None:

@@ -165,27 +165,29 @@ def _bars(found: Snapshot, terminal: Terminal) -> Iterator[str]:
     names = [name for name in _FIRST if name in totals]
     names += sorted(name for name in totals if name not in _FIRST)
     for name in names[:MOST_BARS]:
-        used, offered = (master[key]["milli"].get(name, 0) for key in ("used", "offered"))
-        yield _bar(name, used, offered, totals[name], terminal)
+        parts = {key: master[key]["milli"].get(name, 0) for key in ("used", "offered", "held")}
+        yield _bar(name, parts, totals[name], terminal)
     if not names:
         hidden = "you may not view the totals of the cluster"
         yield cut(hidden if TOTALS in found.hidden else "no agents are connected", terminal.width)
 
 
-def _bar(name: str, used: int, offered: int, total: int, terminal: Terminal) -> str:
-    """Return a bar with its numbers: used, offered and free parts of a resource."""
-    full, half, free = "#=." if terminal.is_ascii else "█▒·"
-    share = f"{100 * used / total:.0f} %" if total else "-"
+def _bar(name: str, parts: Mapping[str, int], total: int, terminal: Terminal) -> str:
+    """Return a bar with its numbers: used, offered, held and free parts of a resource."""
+    marks, free = ("#=-", ".") if terminal.is_ascii else ("█▒░", "·")
+    share = f"{100 * parts['used'] / total:.0f} %" if total else "-"
     numbers = f"{share} of {format_scalar(name, total)}"
     if terminal.width >= _NARROW:
-        words = (f"{format_scalar(name, used)} used", f"{format_scalar(name, offered)} offered")
+        shown = [each for each in parts if parts[each] or each != "held"]
+        words = [f"{format_scalar(name, parts[each])} {each}" for each in shown]
         numbers = f"{share}: {', '.join(words)}, of {format_scalar(name, total)}"
     numbers = cut(numbers, max(terminal.width - _LABEL - 4, 10))
     room = max(terminal.width // 3, 8)
-    first = round(room * used / total) if total else 0
-    second = min(round(room * offered / total) if total else 0, room - first)
-    bar = terminal.style(full * first, "36") + terminal.style(half * second, "33")
-    line = f"{cut(printable(name), _LABEL):{_LABEL}} {bar}{free * (room - first - second)} "
+    bar, left = "", room
+    for milli, mark, colour in zip(parts.values(), marks, ("36", "33", "35"), strict=True):
+        length = min(round(room * milli / total) if total else 0, left)
+        bar, left = bar + terminal.style(mark * length, colour), left - length
+    line = f"{cut(printable(name), _LABEL):{_LABEL}} {bar}{free * left} "
     room_left = terminal.width - _LABEL - 2 - room
     return line + cut(numbers, max(room_left, 0))
 

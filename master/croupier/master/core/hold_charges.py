@@ -9,7 +9,7 @@ from croupier.master.core.holds import Hold, HoldState
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
 from croupier.model.ids import NO_HOLD, FrameworkId, Role
-from croupier.model.resources import NOTHING, Resources, sum_of
+from croupier.model.resources import NOTHING, Resources, sum_of, total_of
 
 
 def add_hold(state: State, hold: Hold) -> None:
@@ -52,6 +52,24 @@ def idle(state: State, hold: Hold) -> Resources:
     if hold.is_pooled:
         return state.allocator.queries.free(hold.place)
     return unused(state, hold)
+
+
+def idle_in_pool(state: State) -> Resources:
+    """Return what of the holds of agents in the pool is neither used nor offered. O(holds)."""
+    return total_of(idle(state, hold) for hold in state.holds.values() if hold.is_pooled)
+
+
+def cluster_use(state: State) -> tuple[Resources, Resources, Resources]:
+    """Return the scalars that are used, offered, and held and idle. O(offers + holds).
+
+    The allocator counts all of a hold as used.
+    """
+    charged, offered = state.allocator.queries.held()
+    offers = [offer.resources for offer in state.offers.values() if offer.hold_id]
+    of_holds = Resources(total_of(offers).scalars)
+    held = total_of(idle(state, hold) for hold in state.holds.values() if hold.is_charged)
+    held = Resources(held.scalars)
+    return charged - of_holds - held, total_of([offered, of_holds]), held
 
 
 def lose_hold(state: State, hold: Hold) -> None:

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from croupier.master.core import agents
 from croupier.master.core.frameworks import FrameworkState
+from croupier.master.core.hold_charges import idle_in_pool
 from croupier.master.core.state import State
 from croupier.master.eventlog.recorder import EVENT_LOG
 from croupier.master.leadership.leadership import Leadership
@@ -73,6 +74,7 @@ def _resources(state: State) -> dict[tuple[str, ...], float]:
         "total": total_of(agent.total for agent in pooled),
         "used": total_of(state.used(agent) for agent in pooled),
         "offered": total_of(offer.resources for offer in state.offers.values()),
+        "held": idle_in_pool(state),
         "missing": total_of(agent.total for agent in missing),
         "undecided": total_of(state.used(agent) for agent in missing),
     }
@@ -217,9 +219,10 @@ STATE: Final[tuple[Family[State], ...]] = (
     Family("tasks", "Tasks by state.", _tasks, ("state",)),
     Family(
         "resources",
-        "Resources of the cluster; mem and disk in bytes. State missing is the capacity of agents"
-        " that have not re-registered in the current term, undecided the part that their tasks"
-        " hold. Both count in shares and limits, and neither in total, used or offered.",
+        "Resources of the cluster; mem and disk in bytes. State held is the part of holds that is"
+        " neither used nor offered. State missing is the capacity of agents that have not"
+        " re-registered in the current term, undecided the part that their tasks hold. Missing and"
+        " undecided count in shares and limits, and not in total.",
         _resources,
         ("resource", "state"),
     ),

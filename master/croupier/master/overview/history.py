@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from heapq import nlargest
 from typing import Final, NoReturn
 
+from croupier.master.core.hold_charges import cluster_use
 from croupier.master.core.state import State
 from croupier.master.overview.shared import Walk
 from croupier.master.services.paging import Read
@@ -108,6 +109,6 @@ class History:
 
 def _used_parts(state: State) -> dict[str, int]:
     queries = state.allocator.queries
-    used, _ = queries.held()
+    used, _, _ = cluster_use(state)
     amounts = used.scalars
     return {name: FULL * amounts.get(name, 0) // total for name, total in queries.total.items()}

@@ -8,6 +8,7 @@ from itertools import takewhile
 from typing import Final
 
 from croupier.master.core.agents import Agent, AgentState
+from croupier.master.core.hold_charges import cluster_use
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskSnapshot
 from croupier.master.leadership.leadership import Leadership
@@ -136,10 +137,11 @@ def _head(state: State, caller: Principal) -> pb.GetOverviewResponse:
     wire = pb.GetOverviewResponse(master_id=state.master_id, epoch=state.epoch)
     if Visibility(state, caller).has_cluster:
         queries = state.allocator.queries
-        used, offered = queries.held()
+        used, offered, held = cluster_use(state)
         wire.total.CopyFrom(resources_to_wire(Resources(queries.total)))
         wire.used.CopyFrom(resources_to_wire(used))
         wire.offered.CopyFrom(resources_to_wire(offered))
+        wire.held.CopyFrom(resources_to_wire(held))
         wire.agents_missing = agents_missing(state)
     return wire
 

@@ -12,6 +12,7 @@ from croupier.master.core.agent_status import AgentStatus, DrainProgress
 from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.deadlines import FailoverTimeout
 from croupier.master.core.frameworks import Framework
+from croupier.master.core.hold_charges import idle_in_pool
 from croupier.master.core.hold_commands import HoldStatus
 from croupier.master.core.messages import Offered
 from croupier.master.core.offers import Offer
@@ -81,6 +82,7 @@ def view_master(state: State, now: float, caller: Principal = ANONYMOUS) -> pb.G
         total=resources_to_wire(total_of(agent.total for agent in pooled)),
         used=resources_to_wire(total_of(task.info.resources for task in tasks)),
         offered=resources_to_wire(total_of(offer.resources for offer in state.offers.values())),
+        held=resources_to_wire(idle_in_pool(state)),
         allocation_passes=state.allocator.passes,
         epoch=state.epoch,
         agents_missing=agents_missing(state),

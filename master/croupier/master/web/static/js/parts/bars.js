@@ -88,6 +88,6 @@ export function shareLegend() {
 
 /** What the colours of resource bars mean. */
 export function resourceLegend() {
-  return h("ul", { class: "legend" }, ["used", "offered", "free"].map((kind) =>
+  return h("ul", { class: "legend" }, ["used", "offered", "held", "free"].map((kind) =>
     h("li", null, h("i", { class: `swatch ${kind}` }), kind)));
 }

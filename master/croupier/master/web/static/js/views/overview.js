@@ -80,12 +80,13 @@ function resources(data) {
   if (!names.length) return h("p", { class: "empty" }, "No agents are connected, so there are no resources yet.");
   return names.map((name) => {
     const of = (amount) => amount?.milli?.[name] ?? 0;
-    const [used, offered, total] = [of(data.used), of(data.offered), of(data.total)];
-    const free = Math.max(0, total - used - offered);
+    const [used, offered, held, total] = [data.used, data.offered, data.held, data.total].map(of);
+    const free = Math.max(0, total - used - offered - held);
     return h("div", { class: "total" },
       h("div", { class: "head" }, h("span", { class: "name" }, name), h("b", null, percent(total ? used / total : 0)), h("span", { class: "faint" }, "used")),
-      resourceBar(name, used, offered, total),
+      resourceBar(name, used, offered, total, held),
       h("div", { class: "numbers" }, h("span", null, `${scalar(name, used)} used`), offered ? h("span", null, `${scalar(name, offered)} offered`) : null,
+        held ? h("span", null, `${scalar(name, held)} held`) : null,
         h("span", null, `${scalar(name, free)} free`), h("span", { class: "faint" }, `of ${scalar(name, total)}`)));
   });
 }
