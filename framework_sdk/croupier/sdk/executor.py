@@ -150,8 +150,8 @@ class Executor:
             labels: for the framework.
 
         Raises:
-            InvalidRequest: if the state or the size of the data is none of these, or if there are
-                more than 64 labels, or one of more than 1,024 characters.
+            InvalidRequest: if the state is another one, the data are too large, there are more than
+                64 labels, or one of them has more than 1,024 characters.
         """
         if state not in _STATES:
             raise InvalidRequest(f"an executor cannot report {state.name}")
