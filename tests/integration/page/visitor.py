@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, ConsoleMessage, Locator, Page
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, expect
 
 # Milliseconds for what takes a moment, on a machine that is busy with other tests.
 PATIENCE_MS = 20_000
+expect.set_options(timeout=PATIENCE_MS)
 GRAVE = ("serious", "critical")
 
 
