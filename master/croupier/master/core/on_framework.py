@@ -114,8 +114,8 @@ def remove(state: State, framework: Framework, message: str, now: float) -> Iter
             continue
         is_unreachable = task.state is TaskState.UNREACHABLE and not task.is_absent
         if task.is_queued:
-            reason, message = Reason.FRAMEWORK_REMOVED, "its framework was removed"
-            yield from end_queued(state, task, TaskState.KILLED, reason, message, now)
+            reason, ended = Reason.FRAMEWORK_REMOVED, "its framework was removed"
+            yield from end_queued(state, task, TaskState.KILLED, reason, ended, now)
         elif task.state.is_terminal or is_unreachable:
             yield from acknowledge(state, task.status)
             yield from drop(state, task)

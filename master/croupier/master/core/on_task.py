@@ -81,8 +81,9 @@ def end(
     assert new.is_terminal
     yield from _apply(state, task, as_master_update(task.master_made(new, reason, message)))
     task.delivery = None
-    yield from orphan(state, task, now)
     yield from _end_queued_in(state, task, now)
+    # May forget a removed framework.
+    yield from orphan(state, task, now)
 
 
 def end_queued(
