@@ -126,11 +126,18 @@ class MasterJudge:
         history.end_acknowledged = history.end_acknowledged or (done and history.is_known)
 
     def _check_limits(self, new: TaskRecord) -> None:
-        """Check that live tasks, with the new one, are within all limits above its role."""
+        """Check that live tasks, with the new one, are within all limits above its role.
+
+        A task in a hold changes nothing for the role of the hold and those above it: they are
+        charged for the hold already, which comes back with its agent also above a limit.
+        """
         registry = self.registry()
+        hold = registry.holds.get(new.hold_id)
+        in_hold = hold if new.info.resources <= new.held else None
         for role in (new.role, *ancestors(new.role)):
             limit = registry.roles[role].settings.limit if role in registry.roles else {}
-            if not limit:
+            is_charged = in_hold is not None and is_within(in_hold.role, role)
+            if is_charged or not limit:
                 continue
             live = [each for each in registry.tasks.values() if is_within(each.role, role)]
             held = total_of(each.info.resources for each in live if self._is_live(each))
