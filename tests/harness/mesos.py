@@ -10,9 +10,9 @@ from typing import Any, Self
 import aiohttp
 
 from croupier.master.app import MasterDaemon
-from croupier.mesos.fields import Json, parse_object
-from croupier.mesos.recordio import Records, encoded
+from croupier.mesos.fields import Json, encoded, parse_object
 from croupier.net.address import Address
+from tests.harness.recordio import Records
 
 DEADLINE_S = 10.0
 PATH = "/api/v1/scheduler"

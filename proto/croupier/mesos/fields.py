@@ -1,8 +1,11 @@
-"""Fields of JSON objects of Mesos, read by the rules of Mesos.
+"""Fields of JSON objects of Mesos, read and written by the rules of Mesos.
 
-null is unset, and so is a value of another kind than the field's. An unknown field is ignored. A
-value where a list is wanted is a list of one. A number or a boolean is accepted for a text. Older
-clients call an agent a slave.
+In what is read, null is unset, and so is a value of another kind than the field's. An unknown field
+is ignored. A value where a list is wanted is a list of one. A number or a boolean is accepted for a
+text. Older clients call an agent a slave.
+
+What is written is a stream of records (RecordIO): compact JSON in one line, after its length.
+Clients split the stream at line breaks.
 """
 
 from __future__ import annotations
@@ -11,12 +14,15 @@ import base64
 import binascii
 import json
 import math
+from collections.abc import Iterable
 from typing import Any, Final
 
 from croupier.model.errors import InvalidRequest
 
 Json = dict[str, Any]
 
+UUID_BYTES: Final = 16
+NANOSECONDS_PER_MS: Final = 1_000_000
 _SLAVE: Final = "slave_id"
 
 
@@ -76,10 +82,12 @@ def flag(of: Json, name: str, *, default: bool = False) -> bool:
     return found if isinstance(found, bool) else default
 
 
-def entry(of: Json, name: str) -> Json:
-    """Return an object; an empty one if there is none."""
-    found = of.get(name)
-    return found if isinstance(found, dict) else {}
+def entry(of: Json, *path: str) -> Json:
+    """Return the object at a path of names; an empty one if there is none."""
+    for name in path:
+        found = of.get(name)
+        of = found if isinstance(found, dict) else {}
+    return of
 
 
 def items(of: Json, name: str) -> list[Any]:
@@ -90,9 +98,10 @@ def items(of: Json, name: str) -> list[Any]:
     return found if isinstance(found, list) else [found]
 
 
-def entries(of: Json, name: str) -> list[Json]:
-    """Return the objects in a list."""
-    return [each for each in items(of, name) if isinstance(each, dict)]
+def entries(of: Json, *path: str) -> list[Json]:
+    """Return the objects in the list at a path of names."""
+    *outer, name = path
+    return [each for each in items(entry(of, *outer), name) if isinstance(each, dict)]
 
 
 def texts(of: Json, name: str) -> list[str]:
@@ -125,6 +134,36 @@ def data_of(of: Json, name: str) -> bytes:
         raise InvalidRequest(f"{name} is not base64") from None
 
 
+def uuid_of(of: Json) -> bytes:
+    """Return the uuid of an update; raises InvalidRequest if it does not have 16 bytes."""
+    found = data_of(of, "uuid")
+    if len(found) != UUID_BYTES:
+        raise InvalidRequest(f"uuid does not have {UUID_BYTES} bytes")
+    return found
+
+
+def labels_of(of: Json) -> tuple[tuple[str, str], ...]:
+    """Return the labels of a task or a status."""
+    listed = entries(of, "labels", "labels")
+    return tuple((text(each, "key"), text(each, "value")) for each in listed)
+
+
+def encoded(value: Json) -> bytes:
+    """Return an object as compact JSON."""
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def record(value: Json) -> bytes:
+    """Return the record of an object."""
+    data = encoded(value)
+    return b"%d\n%b" % (len(data), data)
+
+
+def typed(kind: str, **fields: Any) -> Json:
+    """Return an event or an answer: its type, and the fields of that type."""
+    return {"type": kind, kind.lower(): fields} if fields else {"type": kind}
+
+
 def made_id(value: str) -> Json:
     """Return an id of Mesos."""
     return {"value": value}
@@ -133,6 +172,16 @@ def made_id(value: str) -> Json:
 def made_data(data: bytes) -> str:
     """Return bytes as base64."""
     return base64.b64encode(data).decode()
+
+
+def made_labels(labels: Iterable[tuple[str, str]]) -> Json:
+    """Return labels of a task or a status."""
+    return {"labels": [{"key": key, "value": value} for key, value in labels]}
+
+
+def made_scalar(name: str, thousandths: int) -> Json:
+    """Return an amount of a resource, or a number that is an attribute."""
+    return {"name": name, "type": "SCALAR", "scalar": {"value": unmilli(thousandths)}}
 
 
 def milli(amount: float) -> int:

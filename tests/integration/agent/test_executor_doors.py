@@ -23,7 +23,6 @@ from croupier.agent.core.events import Event
 from croupier.agent.executors.service import ExecutorServer
 from croupier.agent.executors.streams import MOST_UPDATES, Streams
 from croupier.agent.mesos.executor_api import LIMITS, MOST_BODY, PATH, ExecutorApi
-from croupier.mesos.recordio import Records
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.executor import (
     MAX_MESSAGE_DATA,
@@ -46,6 +45,7 @@ from croupier.v1 import framework_pb2, task_pb2
 from croupier.v1.executor_pb2_grpc import ExecutorServiceStub
 from tests.harness.agent_core import F, World, task
 from tests.harness.eventually import eventually
+from tests.harness.recordio import Records
 
 KEY = (F, TaskId("e1"))
 OTHER = (F, TaskId("e2"))

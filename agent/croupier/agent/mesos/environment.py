@@ -7,9 +7,10 @@ there: what Croupier knows better replaces them.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from croupier.mesos.fields import Json, entry, id_of, made_data, made_id, parse_object, unmilli
+from croupier.mesos import fields
+from croupier.mesos.fields import Json
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId
 from croupier.model.task import TaskInfo
@@ -23,14 +24,14 @@ LONGEST_BACKOFF: Final = "2secs"
 def told_in(info: TaskInfo) -> Json:
     """Return the object in the data of a task; an empty one if there is none."""
     try:
-        return parse_object(info.data)
+        return fields.parse_object(info.data)
     except InvalidRequest:
         return {}
 
 
 def executor_id_of(info: TaskInfo) -> str:
     """Return the id that an executor has in Mesos: the task's, unless its framework gave it one."""
-    return id_of(entry(told_in(info), "executor_info"), "executor_id") or info.task_id
+    return fields.id_of(fields.entry(told_in(info), "executor_info"), "executor_id") or info.task_id
 
 
 def variables(
@@ -63,39 +64,37 @@ def variables(
 
 def executor_info(info: TaskInfo, framework_id: FrameworkId) -> Json:
     """Return the ExecutorInfo of an executor."""
-    told = dict(entry(told_in(info), "executor_info"))
-    told.setdefault("type", "CUSTOM")
-    told |= {
-        "executor_id": made_id(executor_id_of(info)),
-        "framework_id": made_id(framework_id),
+    told = told_in(info)
+    found = {
+        "type": "CUSTOM",
+        **fields.entry(told, "executor_info"),
+        "executor_id": fields.made_id(executor_id_of(info)),
+        "framework_id": fields.made_id(framework_id),
     }
-    if not told_in(info) and info.data:
-        told["data"] = made_data(info.data)
-    return told
+    return found if told or not info.data else {**found, "data": fields.made_data(info.data)}
 
 
 def framework_info(info: TaskInfo, framework_id: FrameworkId) -> Json:
     """Return the FrameworkInfo of an executor's framework."""
-    told: Json = {"user": "", "name": "", **entry(told_in(info), "framework_info")}
-    return {**told, "id": made_id(framework_id)}
+    told = fields.entry(told_in(info), "framework_info")
+    return {"user": "", "name": "", **told, "id": fields.made_id(framework_id)}
 
 
 def task_info(info: TaskInfo, agent_id: AgentId) -> Json:
     """Return the TaskInfo of a task in an executor."""
     told = told_in(info)
-    own: Json = {
+    found = {
+        "resources": [
+            fields.made_scalar(name, amount) | {"role": "*"}
+            for name, amount in info.resources.scalars.items()
+        ],
+        **told,
         "name": told.get("name") or info.name or info.task_id,
-        "task_id": made_id(info.task_id),
-        "agent_id": made_id(agent_id),
+        "task_id": fields.made_id(info.task_id),
+        "agent_id": fields.made_id(agent_id),
     }
-    if "resources" not in told:
-        own["resources"] = [_scalar(*each) for each in info.resources.scalars.items()]
     if not told and info.data:
-        own["data"] = made_data(info.data)
+        found["data"] = fields.made_data(info.data)
     if not told and info.labels:
-        own["labels"] = {"labels": [{"key": key, "value": each} for key, each in info.labels]}
-    return {**told, **own}
-
-
-def _scalar(name: str, amount: int) -> dict[str, Any]:
-    return {"name": name, "type": "SCALAR", "role": "*", "scalar": {"value": unmilli(amount)}}
+        found["labels"] = fields.made_labels(info.labels)
+    return found

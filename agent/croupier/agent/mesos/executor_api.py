@@ -1,13 +1,18 @@
 """`POST /api/v1/executor`: the executor API of Mesos, in JSON.
 
 A SUBSCRIBE opens a stream of records, and every other call is a request of its own. A call is by
-the executor that it names: its caller presents the token of the executor, or is of its user.
+the executor that it names: its caller presents the token of the executor, or is of its user. A
+process of that user could read the executor's memory, and so may speak for it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from aiohttp import web
@@ -23,19 +28,22 @@ from croupier.agent.mesos.environment import (
     framework_info,
     task_info,
 )
-from croupier.agent.mesos.peers import uid_of_peer
 from croupier.mesos.fields import (
+    NANOSECONDS_PER_MS,
     Json,
     data_of,
     entries,
     entry,
     id_of,
+    labels_of,
     made_data,
     made_id,
     parse_object,
+    record,
     text,
+    typed,
+    uuid_of,
 )
-from croupier.mesos.recordio import encoded, record
 from croupier.model.errors import (
     CroupierError,
     InvalidRequest,
@@ -58,7 +66,7 @@ PATH: Final = "/api/v1/executor"
 MOST_BODY: Final = 256 * 1024
 LIMITS: Final = HttpLimits(most_received=MOST_BODY + 64 * 1024, idle_s=24 * 3600.0)
 HEARTBEAT_S: Final = 15.0
-_UUID_BYTES: Final = 16
+_TABLES: Final = {4: Path("/proc/net/tcp"), 6: Path("/proc/net/tcp6")}
 _STATES: Final = {
     **{f"TASK_{state.name}": state for state in (
         TaskState.STARTING, TaskState.RUNNING, TaskState.KILLING, TaskState.FINISHED,
@@ -116,7 +124,10 @@ class ExecutorApi:
             NotFound: if this agent runs no such executor.
             PermissionDenied: if the caller is neither of the executor's user nor has its token.
         """
-        framework_id, name = FrameworkId(id_of(of, "framework_id")), id_of(of, "executor_id")
+        framework_id, name = (
+            FrameworkId(id_of(of, "framework_id")),
+            id_of(of, "executor_id"),
+        )
         found: list[Key] = []
         for key in self._state.executors:
             info = self._state.tasks[key].info
@@ -131,7 +142,10 @@ class ExecutorApi:
             if key not in found:
                 raise PermissionDenied("the token is that of another executor")
             return key
-        child = (framework_id, TaskId(id_of(entry(entry(of, "update"), "status"), "task_id")))
+        child = (
+            framework_id,
+            TaskId(id_of(entry(of, "update", "status"), "task_id")),
+        )
         runs_it = (key for key in found if child in self._state.executors[key].tasks)
         key = next(runs_it, found[-1])
         self._check_user(request, key)
@@ -142,7 +156,7 @@ class ExecutorApi:
         if transport is None:
             raise Unavailable("the connection has ended")
         peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
-        uid = uid_of_peer(peer[:2], own[:2])
+        uid = _uid_of_peer(peer[:2], own[:2])
         if uid not in (0, self._uid_of(key)):
             raise PermissionDenied("the caller is not of the user of this executor")
 
@@ -172,38 +186,39 @@ class ExecutorApi:
                 async with asyncio.timeout(HEARTBEAT_S):
                     message = await stream.take()
             except TimeoutError:
-                await response.write(record(encoded({"type": "HEARTBEAT"})))
+                await response.write(record(typed("HEARTBEAT")))
                 continue
             if message is None:
                 if stream.error:
-                    error = {"type": "ERROR", "error": {"message": stream.error}}
-                    await response.write(record(encoded(error)))
+                    await response.write(record(typed("ERROR", message=stream.error)))
                 return
-            await response.write(record(encoded(self._event(message))))
+            await response.write(record(self._event(message)))
 
     def _event(self, message: Message) -> Json:
         agent_id = self._state.agent_id
         match message:
             case fx.Welcome(framework_id, _, info):
-                subscribed = {
-                    "executor_info": executor_info(info, framework_id),
-                    "framework_info": framework_info(info, framework_id),
-                    "agent_info": {"id": made_id(agent_id), "hostname": self._hostname},
-                }
-                return {"type": "SUBSCRIBED", "subscribed": subscribed}
+                return typed(
+                    "SUBSCRIBED",
+                    executor_info=executor_info(info, framework_id),
+                    framework_info=framework_info(info, framework_id),
+                    agent_info={"id": made_id(agent_id), "hostname": self._hostname},
+                )
             case fx.RunTask(info):
-                return {"type": "LAUNCH", "launch": {"task": task_info(info, agent_id)}}
+                return typed("LAUNCH", task=task_info(info, agent_id))
             case fx.EndTask(task_id, grace_ms):
-                policy = {"grace_period": {"nanoseconds": grace_ms * 1_000_000}}
-                kill = {"task_id": made_id(task_id), "kill_policy": policy}
-                return {"type": "KILL", "kill": kill}
+                policy = {"grace_period": {"nanoseconds": grace_ms * NANOSECONDS_PER_MS}}
+                return typed("KILL", task_id=made_id(task_id), kill_policy=policy)
             case fx.UpdateDurable(task_id, update_id):
-                acknowledged = {"task_id": made_id(task_id), "uuid": made_data(update_id)}
-                return {"type": "ACKNOWLEDGED", "acknowledged": acknowledged}
+                return typed(
+                    "ACKNOWLEDGED",
+                    task_id=made_id(task_id),
+                    uuid=made_data(update_id),
+                )
             case fx.Said(data):
-                return {"type": "MESSAGE", "message": {"data": made_data(data)}}
+                return typed("MESSAGE", data=made_data(data))
             case _:
-                return {"type": "SHUTDOWN"}
+                return typed("SHUTDOWN")
 
     async def _call(self, key: Key, of: Json) -> None:
         stream = self._open.get(key)
@@ -211,7 +226,7 @@ class ExecutorApi:
             raise PermissionDenied("Executor is not subscribed")
         match text(of, "type"):
             case "UPDATE":
-                update = _update(stream, entry(entry(of, "update"), "status"))
+                update = _update(stream, entry(of, "update", "status"))
                 await self._streams.updated(stream, update)
             case "MESSAGE":
                 await self._streams.said(stream, data_of(entry(of, "message"), "data"))
@@ -225,12 +240,11 @@ def _update(stream: Stream, status: Json) -> ExecutorUpdated:
     state = _STATES.get(text(status, "state"))
     if state is None:
         raise InvalidRequest(f"an executor cannot report {text(status, 'state')[:80]!r}")
-    uuid = data_of(status, "uuid")
-    if len(uuid) != _UUID_BYTES:
-        raise InvalidRequest("uuid does not have 16 bytes")
-    data = data_of(status, "data")
-    listed = entries(entry(status, "labels"), "labels")
-    labels = tuple((text(each, "key"), text(each, "value")) for each in listed)
+    uuid, data, labels = (
+        uuid_of(status),
+        data_of(status, "data"),
+        labels_of(status),
+    )
     check_news(data, labels)
     return ExecutorUpdated(
         stream.key,
@@ -242,3 +256,23 @@ def _update(stream: Stream, status: Json) -> ExecutorUpdated:
         data,
         labels,
     )
+
+
+def _uid_of_peer(peer: tuple[str, int], own: tuple[str, int]) -> int | None:
+    """Return the uid that owns a connection of this machine, by the kernel; None if unknown."""
+    version = 6 if ":" in peer[0] else 4
+    wanted = [_address_in_table(peer), _address_in_table(own)]
+    with suppress(OSError), _TABLES[version].open() as table:
+        for line in table:
+            parts = line.split()
+            if parts[1:3] == wanted:
+                return int(parts[7])
+    return None
+
+
+def _address_in_table(address: tuple[str, int]) -> str:
+    """Return an address as the kernel writes it: words in the order of the machine."""
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    packed = socket.inet_pton(family, address[0])
+    words = struct.unpack(f"={len(packed) // 4}I", packed)
+    return "".join(f"{word:08X}" for word in words) + f":{address[1]:04X}"

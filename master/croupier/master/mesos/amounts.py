@@ -6,7 +6,17 @@ from collections.abc import Iterable, Mapping
 from math import nan
 from typing import Any, Final
 
-from croupier.mesos.fields import Json, entries, entry, integer, milli, number, text, texts, unmilli
+from croupier.mesos.fields import (
+    Json,
+    entries,
+    entry,
+    integer,
+    made_scalar,
+    milli,
+    number,
+    text,
+    texts,
+)
 from croupier.model.attributes import Attributes
 from croupier.model.errors import InvalidRequest
 from croupier.model.ranges import MAX_RANGES, Ranges
@@ -26,7 +36,7 @@ _REFUSED: Final = {
 
 def resources_to_json(amount: Resources, more: Mapping[str, Any]) -> list[Json]:
     """Return the resources of an offer or a task; each entry has the fields `more`."""
-    found = [_scalar(name, amount.scalars[name]) for name in in_order(amount.scalars)]
+    found = [made_scalar(name, amount.scalars[name]) for name in in_order(amount.scalars)]
     found += [_ranges(name, ranges) for name, ranges in amount.ranges.items()]
     found += [
         {"name": name, "type": "SET", "set": {"item": sorted(items)}}
@@ -83,7 +93,7 @@ def attributes_to_json(attributes: Attributes) -> list[Json]:
         if isinstance(value, str):
             found.append({"name": name, "type": "TEXT", "text": {"value": value}})
         elif isinstance(value, int):
-            found.append(_scalar(name, value))
+            found.append(made_scalar(name, value))
         else:
             found.append(_ranges(name, value))
     return found
@@ -95,10 +105,6 @@ def _check_supported(name: str, each: Json) -> None:
             raise InvalidRequest(f"resource {name[:80]!r}: {why}")
     if entry(each, "disk").get("persistence") is not None:
         raise InvalidRequest(f"resource {name[:80]!r}: persistent volumes are not supported")
-
-
-def _scalar(name: str, thousandths: int) -> Json:
-    return {"name": name, "type": "SCALAR", "scalar": {"value": unmilli(thousandths)}}
 
 
 def _ranges(name: str, ranges: Ranges) -> Json:

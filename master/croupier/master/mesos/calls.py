@@ -97,7 +97,7 @@ def subscribe_from_json(of: Json, client_id: str) -> pb.Subscribe:
 
 def capabilities_of(of: Json) -> frozenset[str]:
     """Return the capabilities that a SUBSCRIBE names."""
-    info = entry(entry(of, "subscribe"), "framework_info")
+    info = entry(of, "subscribe", "framework_info")
     return frozenset(text(each, "type") for each in entries(info, "capabilities"))
 
 
@@ -143,7 +143,7 @@ def check_form(of: Json) -> None:
         )
     named = {
         id_of(of, "framework_id"),
-        id_of(entry(entry(of, "subscribe"), "framework_info"), "id"),
+        id_of(entry(of, "subscribe", "framework_info"), "id"),
     }
     if kind == "SUBSCRIBE" and len(named - {""}) > 1:
         raise InvalidRequest("'framework_id' differs from 'subscribe.framework_info.id'")
@@ -164,7 +164,7 @@ async def _accept(of: Json, known: Known) -> Translated:
     for operation in operations:
         match text(operation, "type"):
             case "LAUNCH":
-                listed = entries(entry(operation, "launch"), "task_infos")
+                listed = entries(operation, "launch", "task_infos")
                 await _launch(call, listed, known)
             case "LAUNCH_GROUP":
                 await _launch_group(call, entry(operation, "launch_group"), known)
@@ -178,8 +178,8 @@ def _count_tasks(operations: list[Json], executors: Executors) -> int:
     """Return the number of tasks of an ACCEPT, with the executors that it starts."""
     tasks: list[Json] = []
     for operation in operations:
-        tasks += entries(entry(operation, "launch"), "task_infos")
-        tasks += entries(entry(entry(operation, "launch_group"), "task_group"), "tasks")
+        tasks += entries(operation, "launch", "task_infos")
+        tasks += entries(operation, "launch_group", "task_group", "tasks")
     named = {
         (id_of(entry(each, "executor"), "executor_id"), id_of(each, "agent_id"))
         for each in tasks
@@ -243,7 +243,7 @@ async def _launch_group(call: Translated, of: Json, known: Known) -> None:
         wrong[""] = InvalidRequest("a group of tasks has the executor of the type DEFAULT")
     assert call.wire is not None
     offer_ids = call.wire.accept.offer_ids
-    async for each, task_id, agent_id in _named(call, entries(entry(of, "task_group"), "tasks")):
+    async for each, task_id, agent_id in _named(call, entries(of, "task_group", "tasks")):
         call.grouped.add(task_id)
         try:
             known.offers.check_agent(offer_ids, agent_id)

@@ -12,7 +12,7 @@ from typing import Final
 
 from aiohttp import web
 
-from croupier.mesos.fields import Json, entries, entry, text
+from croupier.mesos.fields import Json, entries, text
 from croupier.model.errors import Unauthenticated
 from croupier.process.http.credentials import (
     MAX_HEADER,
@@ -35,7 +35,7 @@ def mesos_credential(request: web.Request, secret: str = "") -> HttpCredential:
 
 def secret_in(of: Json) -> str:
     """Return the secret in a SUBSCRIBE; empty if there is none."""
-    listed = entries(entry(of, "subscribe"), "credentials")
+    listed = entries(of, "subscribe", "credentials")
     return text(listed[0], "secret") if listed else ""
 
 

@@ -18,16 +18,15 @@ from croupier.master.core.messages import (
 )
 from croupier.master.mesos.amounts import attributes_to_json, resources_to_json
 from croupier.mesos.executors import executor_id_in
-from croupier.mesos.fields import Json, data_of, made_data, made_id
+from croupier.mesos.fields import Json, made_data, made_id, made_labels, typed, uuid_of
 from croupier.model.attributes import Attributes
-from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId
 from croupier.model.task import Reason, Source, TaskState, TaskStatus
 from croupier.net.address import Address
 
 # The version of Mesos whose API this is. Clients read it as numbers.
 VERSION: Final = "1.11.0"
-HEARTBEAT: Final[Json] = {"type": "HEARTBEAT"}
+HEARTBEAT: Final = typed("HEARTBEAT")
 
 PARTITION_AWARE: Final = "PARTITION_AWARE"
 KILLING_STATE: Final = "TASK_KILLING_STATE"
@@ -69,30 +68,21 @@ class Events:
         """Yield the events for a message; none for verdicts, and what Mesos does not have."""
         match message:
             case Offered():
-                yield {"type": "OFFERS", "offers": {"offers": [self._offer(message)]}}
+                yield typed("OFFERS", offers=[self._offer(message)])
             case Rescinded(offer_id, _):
-                yield {"type": "RESCIND", "rescind": {"offer_id": made_id(offer_id)}}
+                yield typed("RESCIND", offer_id=made_id(offer_id))
             case MessageArrived(task_id, agent_id, data):
-                yield {
-                    "type": "MESSAGE",
-                    "message": {
-                        "agent_id": made_id(agent_id),
-                        "executor_id": made_id(executor_id_in(task_id, agent_id)),
-                        "data": made_data(data),
-                    },
-                }
+                yield typed("MESSAGE", **_executor(task_id, agent_id), data=made_data(data))
             case AgentFailed(agent_id, _, _):
                 self._agents.pop(agent_id, None)
-                yield {"type": "FAILURE", "failure": {"agent_id": made_id(agent_id)}}
+                yield typed("FAILURE", agent_id=made_id(agent_id))
             case Subscribed(framework_id, heartbeat_s, _):
-                yield {
-                    "type": "SUBSCRIBED",
-                    "subscribed": {
-                        "framework_id": made_id(framework_id),
-                        "heartbeat_interval_seconds": heartbeat_s,
-                        "master_info": self._master,
-                    },
-                }
+                yield typed(
+                    "SUBSCRIBED",
+                    framework_id=made_id(framework_id),
+                    heartbeat_interval_seconds=heartbeat_s,
+                    master_info=self._master,
+                )
                 yield HEARTBEAT
 
     def update(self, status: TaskStatus, executor_id: str = "") -> Iterator[Json]:
@@ -105,7 +95,7 @@ class Events:
         found = self.status(status)
         if executor_id:
             found["executor_id"] = made_id(executor_id)
-        yield {"type": "UPDATE", "update": {"status": found}}
+        yield typed("UPDATE", status=found)
 
     def status(self, status: TaskStatus) -> Json:
         """Return a status; one that must be acknowledged has an uuid."""
@@ -128,8 +118,7 @@ class Events:
         if status.data:
             found["data"] = made_data(status.data)
         if status.labels:
-            labels = [{"key": key, "value": value} for key, value in status.labels]
-            found["labels"] = {"labels": labels}
+            found["labels"] = made_labels(status.labels)
         return found
 
     def _state_name(self, state: TaskState) -> str:
@@ -173,9 +162,7 @@ def executor_end(status: TaskStatus) -> Json:
         raw = status.exit_code << 8
     elif status.signal is not None:
         raw = status.signal
-    executor_id = executor_id_in(status.task_id, status.agent_id)
-    named = {"agent_id": made_id(status.agent_id), "executor_id": made_id(executor_id)}
-    return {"type": "FAILURE", "failure": {**named, "status": raw}}
+    return typed("FAILURE", **_executor(status.task_id, status.agent_id), status=raw)
 
 
 def operation_update(operation_id: str, state: str, message: str) -> Iterator[Json]:
@@ -184,12 +171,7 @@ def operation_update(operation_id: str, state: str, message: str) -> Iterator[Js
         status = {"operation_id": made_id(operation_id), "state": f"OPERATION_{state}"}
         if message:
             status["message"] = message
-        yield {"type": "UPDATE_OPERATION_STATUS", "update_operation_status": {"status": status}}
-
-
-def error_event(message: str) -> Json:
-    """Return the event that ends a stream."""
-    return {"type": "ERROR", "error": {"message": message}}
+        yield typed("UPDATE_OPERATION_STATUS", status=status)
 
 
 def agent_fields(agent_id: str, hostname: str, attributes: Attributes, http_address: str) -> Json:
@@ -208,6 +190,13 @@ def agent_fields(agent_id: str, hostname: str, attributes: Attributes, http_addr
     return found
 
 
+def _executor(task_id: str, agent_id: str) -> Json:
+    return {
+        "agent_id": made_id(agent_id),
+        "executor_id": made_id(executor_id_in(task_id, agent_id)),
+    }
+
+
 def _uuid(status: TaskStatus) -> str:
     """Return the uuid of an update, which holds its sequence number."""
     named = f"{status.framework_id}\0{status.task_id}\0{status.agent_id}".encode()
@@ -216,13 +205,6 @@ def _uuid(status: TaskStatus) -> str:
 
 
 def sequence_in(of: Json) -> int:
-    """Return the sequence number in the uuid of an acknowledgement.
-
-    Raises:
-        InvalidRequest: if it is no uuid.
-    """
-    data = data_of(of, "uuid")
-    if len(data) != _UUID.size:
-        raise InvalidRequest("uuid does not have 16 bytes")
-    _, sequence = _UUID.unpack(data)
+    """Return the sequence number in the uuid of an acknowledgement; raises InvalidRequest."""
+    _, sequence = _UUID.unpack(uuid_of(of))
     return int(sequence)

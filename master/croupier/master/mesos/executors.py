@@ -15,8 +15,7 @@ from typing import Final
 from croupier.master.core.frameworks import Framework
 from croupier.master.mesos.tasks import duration_ms, program_from_json
 from croupier.mesos.executors import executor_id_in, executor_task_id
-from croupier.mesos.fields import Json, entry, id_of, parse_object, text
-from croupier.mesos.recordio import encoded
+from croupier.mesos.fields import Json, encoded, entry, id_of, parse_object, text
 from croupier.model.errors import InvalidRequest
 from croupier.model.executor import MESOS_API
 from croupier.model.ids import TaskId

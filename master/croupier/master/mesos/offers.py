@@ -11,7 +11,7 @@ from secrets import token_hex
 
 from croupier.master.core.messages import Offered
 from croupier.master.mesos.amounts import resources_from_json
-from croupier.mesos.fields import Json, entries, entry, text
+from croupier.mesos.fields import Json, entries, text
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import OfferId
 from croupier.model.resources import sum_of
@@ -53,7 +53,7 @@ class Offers:
         Raises:
             InvalidRequest: if it is malformed, or for another role than the offers'.
         """
-        listed = entries(entry(of, "reserve"), "resources")
+        listed = entries(of, "reserve", "resources")
         resources = resources_from_json(listed)
         # Malformed, they would refuse the whole ACCEPT.
         resources_from_wire(resources)
@@ -70,7 +70,7 @@ class Offers:
         Raises:
             InvalidRequest: if it does not name what they offer of their holds.
         """
-        named = resources_from_json(entries(entry(of, "unreserve"), "resources"))
+        named = resources_from_json(entries(of, "unreserve", "resources"))
         found = [each for each in self._known(offer_ids) if each.hold_id]
         if not found or resources_from_wire(named) != sum_of(each.resources for each in found):
             raise InvalidRequest("UNRESERVE must name all reserved resources of its offers")

@@ -7,8 +7,7 @@ permissions. Objects are made in slices of a few milliseconds.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from functools import partial
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from aiohttp import web
@@ -16,9 +15,8 @@ from aiohttp import web
 from croupier.master.mesos import views
 from croupier.master.mesos.events import VERSION
 from croupier.master.mesos.tasks import duration_ms
-from croupier.master.web.calls import CALLS, Calls
-from croupier.mesos.fields import Json, entry, flag, id_of, parse_object, text
-from croupier.mesos.recordio import encoded
+from croupier.master.web.calls import CALLS
+from croupier.mesos.fields import Json, encoded, entry, flag, id_of, parse_object, text, typed
 from croupier.model.errors import InvalidRequest
 from croupier.model.task import TERMINAL
 from croupier.model.task_checks import MAX_GRACE_MS
@@ -40,21 +38,21 @@ class OperatorApi:
         """`master` describes the master, which leads since `elected_ms`."""
         self._master, self._elected_ms = master, elected_ms
         self._calls: Mapping[str, Callable[[Json], Awaitable[Json | None]]] = {
-            "GET_HEALTH": self._health,
-            "GET_VERSION": self._version,
+            "GET_HEALTH": lambda _: _fixed(healthy=True),
+            "GET_VERSION": lambda _: _fixed(version_info={"version": VERSION}),
             "GET_METRICS": self._metrics,
             "GET_MASTER": self._get_master,
             "GET_AGENTS": lambda _: _listed("agents", "Agents", views.agent_object),
             "GET_FRAMEWORKS": lambda _: _listed("frameworks", "Frameworks", views.framework_object),
-            "GET_EXECUTORS": self._executors,
+            "GET_EXECUTORS": lambda _: _fixed(executors=[]),
             "GET_TASKS": self._tasks,
             "GET_ROLES": lambda _: _listed("roles", "Roles", views.role_object),
             "GET_STATE": self._state,
-            "DRAIN_AGENT": self._drain,
-            "DEACTIVATE_AGENT": partial(_act_on_agent, "DeactivateAgent"),
-            "REACTIVATE_AGENT": partial(_act_on_agent, "ReactivateAgent"),
-            "MARK_AGENT_GONE": partial(_act_on_agent, "MarkAgentGone"),
-            "TEARDOWN": self._teardown,
+            "DRAIN_AGENT": _drain,
+            "DEACTIVATE_AGENT": lambda of: _do("DeactivateAgent", agent=id_of(of, "agent_id")),
+            "REACTIVATE_AGENT": lambda of: _do("ReactivateAgent", agent=id_of(of, "agent_id")),
+            "MARK_AGENT_GONE": lambda of: _do("MarkAgentGone", agent=id_of(of, "agent_id")),
+            "TEARDOWN": lambda of: _do("TeardownFramework", framework_id=id_of(of, "framework_id")),
         }
 
     async def post(self, request: web.Request) -> web.Response:
@@ -69,7 +67,7 @@ class OperatorApi:
         if found is None:
             # Mesos answers an action without a body.
             return web.Response(status=200 if kind == "TEARDOWN" else 202)
-        return _answer({"type": kind, kind.lower(): found})
+        return _answer(typed(kind, **found))
 
     def pages(self) -> dict[str, Handler]:
         """Return the handlers of the older pages, by their paths."""
@@ -84,12 +82,6 @@ class OperatorApi:
         }
         return {path: _served(make) for path, make in made.items()}
 
-    async def _health(self, _: Json) -> Json:
-        return {"healthy": True}
-
-    async def _version(self, _: Json) -> Json:
-        return {"version_info": {"version": VERSION}}
-
     async def _metrics(self, _: Json) -> Json:
         found = await self._metrics_page()
         return {"metrics": [{"name": name, "value": value} for name, value in found.items()]}
@@ -97,9 +89,6 @@ class OperatorApi:
     async def _get_master(self, _: Json) -> Json:
         since = self._elected_ms() / 1000
         return {"master_info": self._master(), "start_time": since, "elected_time": since}
-
-    async def _executors(self, _: Json) -> Json:
-        return {"executors": []}
 
     async def _tasks(self, _: Json) -> Json:
         found = await _all("Tasks", views.task_object)
@@ -112,22 +101,8 @@ class OperatorApi:
         parts = ("GET_AGENTS", "GET_FRAMEWORKS", "GET_EXECUTORS", "GET_TASKS")
         return {part.lower(): await self._calls[part](none) for part in parts}
 
-    async def _drain(self, of: Json) -> None:
-        if flag(of, "mark_gone"):
-            raise InvalidRequest(
-                "mark_gone is not supported: mark the agent gone once it is drained"
-            )
-        request = pb.DrainAgentRequest(agent=id_of(of, "agent_id"))
-        if grace := entry(of, "max_grace_period"):
-            request.grace_ms = min(duration_ms(grace), MAX_GRACE_MS)
-        await CALLS.get().ask("DrainAgent", request)
-
-    async def _teardown(self, of: Json) -> None:
-        request = pb.TeardownFrameworkRequest(framework_id=id_of(of, "framework_id"))
-        await CALLS.get().ask("TeardownFramework", request)
-
     async def _metrics_page(self) -> Json:
-        overview = await CALLS.get().ask("GetOverview", pb.GetOverviewRequest())
+        overview = await _ask("GetOverview")
         return views.metric_values(overview, time.time() - self._elected_ms() / 1000)
 
     async def _frameworks_page(self) -> Json:
@@ -180,9 +155,25 @@ def _answer(found: Json) -> web.Response:
     return web.Response(body=body, content_type=JSON)
 
 
-async def _act_on_agent(action: str, of: Json) -> None:
-    request = getattr(pb, f"{action}Request")(agent=id_of(of, "agent_id"))
-    await CALLS.get().ask(action, request)
+async def _ask(method: str, **fields: Any) -> Any:
+    return await CALLS.get().ask(method, getattr(pb, f"{method}Request")(**fields))
+
+
+async def _do(method: str, **fields: Any) -> None:
+    await _ask(method, **fields)
+
+
+async def _drain(of: Json) -> None:
+    if flag(of, "mark_gone"):
+        raise InvalidRequest("mark_gone is not supported: mark the agent gone once it is drained")
+    grace = {}
+    if longest := entry(of, "max_grace_period"):
+        grace["grace_ms"] = min(duration_ms(longest), MAX_GRACE_MS)
+    await _ask("DrainAgent", agent=id_of(of, "agent_id"), **grace)
+
+
+async def _fixed(**fields: Any) -> Json:
+    return fields
 
 
 async def _listed(name: str, kind: str, make: Made) -> Json:
@@ -191,23 +182,15 @@ async def _listed(name: str, kind: str, make: Made) -> Json:
 
 async def _all(kind: str, make: Made) -> list[Json]:
     """Return what `make` makes of each view of a kind, such as `Agents`."""
-    held, found = TimeSlice(), []
-    async for view in _views(CALLS.get(), kind):
-        if held.is_over:
-            await held.give_way()
-        found.append(make(view))
-    return found
-
-
-async def _views(calls: Calls, kind: str) -> AsyncIterator[Any]:
-    token = ""
+    held, found = TimeSlice(), list[Json]()
+    # Labels of tasks come with their commands.
+    fields: Json = {"with_commands": True} if kind == "Tasks" else {}
     while True:
-        # Labels of tasks come with their commands.
-        more = {"with_commands": True} if kind == "Tasks" else {}
-        request = getattr(pb, f"List{kind}Request")(page_token=token, **more)
-        answer = await calls.ask(f"List{kind}", request)
+        answer = await _ask(f"List{kind}", **fields)
         for view in getattr(answer, kind.lower()):
-            yield view
-        token = answer.next_page_token
-        if not token:
-            return
+            if held.is_over:
+                await held.give_way()
+            found.append(make(view))
+        if not answer.next_page_token:
+            return found
+        fields["page_token"] = answer.next_page_token

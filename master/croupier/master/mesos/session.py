@@ -16,14 +16,12 @@ from croupier.master.mesos.calls import Known, Translated
 from croupier.master.mesos.events import (
     HEARTBEAT,
     Events,
-    error_event,
     executor_end,
     operation_update,
 )
 from croupier.master.session import FrameworkSession
 from croupier.mesos.executors import executor_id_in
-from croupier.mesos.fields import Json
-from croupier.mesos.recordio import encoded
+from croupier.mesos.fields import Json, record, typed
 from croupier.model.errors import (
     Conflict,
     CroupierError,
@@ -38,7 +36,7 @@ from croupier.model.verdict import Verdict
 from croupier.net.outbox import Encoded
 from croupier.v1 import framework_pb2 as pb
 
-BEAT: Final = Encoded(encoded(HEARTBEAT))
+BEAT: Final = Encoded(record(HEARTBEAT))
 # The reasons of tasks that are dropped with their call, for example because an offer has ended.
 # Else, and for a single task, the framework is at fault.
 _CALL_ERRORS: Final[tuple[tuple[type[CroupierError], str], ...]] = (
@@ -77,9 +75,9 @@ class MesosSession(FrameworkSession):
         """Queue updates for the tasks and operations of a call that have no form in Croupier."""
         for operation_id, why in call.operations_refused:
             for event in operation_update(operation_id, "ERROR", why):
-                self.outbox.put(Encoded(encoded(event)))
+                self.outbox.put(Encoded(record(event)))
         for task_id, error in call.refused:
-            self.outbox.put(Encoded(encoded(self._ended(task_id, call, error))))
+            self.outbox.put(Encoded(record(self._ended(task_id, call, error))))
 
     def beat(self) -> None:
         """Queue a heartbeat."""
@@ -97,13 +95,13 @@ class MesosSession(FrameworkSession):
             elif isinstance(message, Rescinded):
                 self._known_to_calls.offers.ended([message.offer_id])
             found = self._events.of(message)
-        return all(self.outbox.put(Encoded(encoded(each))) for each in found)
+        return all(self.outbox.put(Encoded(record(each))) for each in found)
 
     def _last(self, error: CroupierError) -> Encoded | None:
         if isinstance(error, Unavailable | TooSlow):
             # ERROR makes clients give up. At the mere end of its stream a client subscribes again.
             return None
-        return Encoded(encoded(error_event(str(error))))
+        return Encoded(record(typed("ERROR", message=str(error))))
 
     def _updates(self, statuses: Iterable[TaskStatus]) -> Iterator[Json]:
         """Yield the events for statuses; those of executors themselves are acknowledged here."""
@@ -166,4 +164,4 @@ class MesosSession(FrameworkSession):
         now_ms = time.time_ns() // 1_000_000
         ids = (self.framework_id, TaskId(task_id), agent_id)
         found = self._events.status(TaskStatus(*ids, state, message=str(error), time_ms=now_ms))
-        return {"type": "UPDATE", "update": {"status": {**found, "reason": f"REASON_{reason}"}}}
+        return typed("UPDATE", status={**found, "reason": f"REASON_{reason}"})

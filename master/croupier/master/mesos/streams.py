@@ -33,7 +33,6 @@ from croupier.master.services.stream import WRITE_TIMEOUT_S, run_stream
 from croupier.master.services.stream_guard import StreamGuard
 from croupier.master.wire.from_framework import call_from_wire, split_call, subscribe_from_wire
 from croupier.mesos.fields import Json, entry
-from croupier.mesos.recordio import record
 from croupier.model.errors import Unavailable
 from croupier.model.ids import TaskId
 from croupier.net.outbox import Encoded
@@ -78,7 +77,7 @@ class SchedulerStream:
         """Begin with a SUBSCRIBE; `master` describes the master."""
         self.session, self._guard, self._inbox = session, guard, driver.inbox
         frameworks = driver.state.frameworks
-        info = entry(entry(subscribe, "subscribe"), "framework_info")
+        info = entry(subscribe, "subscribe", "framework_info")
         executors = Executors(info, lambda: frameworks.get(session.framework_id))
         self._known = Known(executors, Offers())
         self._subscribe = subscribe
@@ -107,7 +106,7 @@ class SchedulerStream:
         async def write(batch: list[Encoded]) -> None:
             if batch[-1] is not BEAT and not len(self.session.outbox):
                 batch.append(BEAT)
-            await response.write_records(map(record, batch))
+            await response.write_records(batch)
             # What is written is as good as read: calls of Mesos are not repeated.
             self._inbox.put_now(Received(self.session.session_id, self.session.verdicts_seen))
 

@@ -10,24 +10,13 @@ import math
 from typing import Final
 
 from croupier.master.mesos.amounts import resources_from_json
+from croupier.mesos import fields
 from croupier.mesos.executors import executor_id_in
-from croupier.mesos.fields import (
-    Json,
-    entries,
-    entry,
-    flag,
-    id_of,
-    integer,
-    milli,
-    number,
-    text,
-    texts,
-)
+from croupier.mesos.fields import Json
 from croupier.model.errors import InvalidRequest
 from croupier.model.task_checks import MAX_GRACE_MS
 from croupier.v1 import task_pb2 as pb
 
-NANOSECONDS_PER_MS: Final = 1_000_000
 MAX_MS: Final = 2**53
 # Fields of a task, and of its command and container, that change how it runs.
 _REFUSED: Final = {
@@ -46,19 +35,19 @@ def task_from_json(of: Json) -> pb.TaskInfo:
     for field, why in _REFUSED.items():
         if of.get(field) is not None:
             raise InvalidRequest(why)
-    if executor_id_in(id_of(of, "task_id"), id_of(of, "agent_id")):
+    if executor_id_in(fields.id_of(of, "task_id"), fields.id_of(of, "agent_id")):
         raise InvalidRequest("the task id has the form of those of executors")
-    if bool(entry(of, "command")) == bool(entry(of, "executor")):
+    if bool(fields.entry(of, "command")) == bool(fields.entry(of, "executor")):
         raise InvalidRequest("a task must have either a command or an executor")
-    if entry(of, "executor"):
-        task = pb.TaskInfo(resources=resources_from_json(entries(of, "resources")))
+    if fields.entry(of, "executor"):
+        task = pb.TaskInfo(resources=resources_from_json(fields.entries(of, "resources")))
     else:
         task = program_from_json(of)
-    task.task_id, task.name = id_of(of, "task_id"), text(of, "name")
-    for each in entries(entry(of, "labels"), "labels"):
-        task.labels.add(key=text(each, "key"), value=text(each, "value"))
-    task.max_completion_ms = duration_ms(entry(of, "max_completion_time"))
-    policy = kill_policy_from_json(entry(of, "kill_policy"))
+    task.task_id, task.name = fields.id_of(of, "task_id"), fields.text(of, "name")
+    for key, value in fields.labels_of(of):
+        task.labels.add(key=key, value=value)
+    task.max_completion_ms = duration_ms(fields.entry(of, "max_completion_time"))
+    policy = kill_policy_from_json(fields.entry(of, "kill_policy"))
     if policy is not None:
         task.kill_policy.CopyFrom(policy)
     return task
@@ -70,14 +59,14 @@ def program_from_json(of: Json) -> pb.TaskInfo:
     Raises:
         InvalidRequest: as `task_from_json`.
     """
-    task = pb.TaskInfo(resources=resources_from_json(entries(of, "resources")))
-    _read_container(task, entry(of, "container"))
-    _read_command(task.command, entry(of, "command"))
-    for name, limit in entry(of, "limits").items():
+    task = pb.TaskInfo(resources=resources_from_json(fields.entries(of, "resources")))
+    _read_container(task, fields.entry(of, "container"))
+    _read_command(task.command, fields.entry(of, "command"))
+    for name, limit in fields.entry(of, "limits").items():
         if name not in _LIMITS or not isinstance(limit, dict):
             raise InvalidRequest(f"a limit of {name[:80]} is not supported")
-        if (amount := number(limit, "value", math.nan)) != math.inf:
-            setattr(task.limits, _LIMITS[name], milli(amount))
+        if (amount := fields.number(limit, "value", math.nan)) != math.inf:
+            setattr(task.limits, _LIMITS[name], fields.milli(amount))
     return task
 
 
@@ -85,31 +74,31 @@ def kill_policy_from_json(of: Json) -> pb.KillPolicy | None:
     """Return a kill policy, of at most a day; None if it has no grace period."""
     if of.get("grace_period") is None:
         return None
-    return pb.KillPolicy(grace_ms=min(duration_ms(entry(of, "grace_period")), MAX_GRACE_MS))
+    return pb.KillPolicy(grace_ms=min(duration_ms(fields.entry(of, "grace_period")), MAX_GRACE_MS))
 
 
 def duration_ms(of: Json) -> int:
     """Return a duration in milliseconds; raises InvalidRequest if it is negative."""
-    nanoseconds = integer(of, "nanoseconds")
+    nanoseconds = fields.integer(of, "nanoseconds")
     if nanoseconds < 0:
         raise InvalidRequest("a duration is negative")
-    return min(-(-nanoseconds // NANOSECONDS_PER_MS), MAX_MS)
+    return min(-(-nanoseconds // fields.NANOSECONDS_PER_MS), MAX_MS)
 
 
 def _read_command(command: pb.Command, of: Json) -> None:
-    if entries(of, "uris"):
+    if fields.entries(of, "uris"):
         raise InvalidRequest("URIs are not supported: the command must fetch what it needs")
-    value, arguments = text(of, "value"), texts(of, "arguments")
-    if flag(of, "shell", default=True):
+    value, arguments = fields.text(of, "value"), fields.texts(of, "arguments")
+    if fields.flag(of, "shell", default=True):
         command.shell = value
     elif value:
         # The first argument is the name under which the program runs.
         command.argv.extend([value, *arguments[1:]])
-    command.user = text(of, "user")
-    for each in entries(entry(of, "environment"), "variables"):
-        if text(each, "type", "VALUE") != "VALUE":
+    command.user = fields.text(of, "user")
+    for each in fields.entries(of, "environment", "variables"):
+        if fields.text(each, "type", "VALUE") != "VALUE":
             raise InvalidRequest("variables of the type SECRET are not supported")
-        command.environment[text(each, "name")] = text(each, "value")
+        command.environment[fields.text(each, "name")] = fields.text(each, "value")
 
 
 def _read_container(task: pb.TaskInfo, of: Json) -> None:
@@ -117,12 +106,12 @@ def _read_container(task: pb.TaskInfo, of: Json) -> None:
     for field in ("volumes", "network_infos", "rlimit_info", "tty_info", "linux_info"):
         if of.get(field):
             raise InvalidRequest(f"{field} of a container are not supported")
-    docker, mesos = entry(of, "docker"), entry(entry(of, "mesos"), "image")
-    if docker.get("parameters") or docker.get("port_mappings") or flag(docker, "privileged"):
+    docker, mesos = fields.entry(of, "docker"), fields.entry(of, "mesos", "image")
+    if docker.get("parameters") or docker.get("port_mappings") or fields.flag(docker, "privileged"):
         raise InvalidRequest("parameters, port mappings and privileges of Docker are not supported")
-    if (network := text(docker, "network", "HOST")) not in ("HOST", "NONE"):
+    if (network := fields.text(docker, "network", "HOST")) not in ("HOST", "NONE"):
         raise InvalidRequest(f"the network {network[:80]} of Docker is not supported")
-    image = text(docker, "image") or text(entry(mesos, "docker"), "name")
+    image = fields.text(docker, "image") or fields.text(fields.entry(mesos, "docker"), "name")
     if mesos and not image:
         raise InvalidRequest("images of this type are not supported; give one of Docker")
     if image:

@@ -1,19 +1,18 @@
 """Objects of the operator API of Mesos: of its v1 calls, and of its older pages.
 
-The pages name resources in one object, and times in seconds; the calls have the same objects as
-events. Each is made of the view that `croupier` and the HTTP API get, so it shows no more.
+The calls have the same objects as events. The pages are made of them: they name resources in one
+object, and times in seconds. Each object is made of the view that `croupier` and the HTTP API get,
+so it shows no more.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from croupier.master.mesos.amounts import resources_to_json
 from croupier.master.mesos.events import VERSION, Events, agent_fields
-from croupier.master.mesos.tasks import NANOSECONDS_PER_MS
 from croupier.mesos.executors import executor_id_in
-from croupier.mesos.fields import Json, made_id, unmilli
-from croupier.model.attributes import attribute_text
+from croupier.mesos.fields import NANOSECONDS_PER_MS, Json, made_id, made_labels, unmilli
 from croupier.model.ranges import format_ranges
 from croupier.model.resources import FIRST
 from croupier.v1 import operator_pb2 as pb
@@ -22,6 +21,13 @@ from croupier.wire.resources import attributes_from_wire, resources_from_wire
 from croupier.wire.task import status_from_wire
 
 _ROLE: Final = {"role": "*"}
+# Names of fields that differ on pages.
+_ON_PAGES: Final = {
+    "agent_id": "slave_id",
+    "allocated_resources": "used_resources",
+    "task_id": "id",
+    "total_resources": "unreserved_resources",
+}
 # Shows each state by its own name.
 _EVENTS: Final = Events(frozenset({"PARTITION_AWARE", "TASK_KILLING_STATE"}), {})
 
@@ -34,8 +40,9 @@ def agent_object(view: pb.AgentView) -> Json:
     )
     info = {"id": named.pop("agent_id"), **named, "resources": _resources(view.total)}
     info["port"] = info.pop("url", {}).get("address", {}).get("port", 0)
+    is_withheld = view.deactivated or view.HasField("drain")
     return {
-        "active": _is_active(view),
+        "active": view.state == "connected" and not is_withheld,
         "agent_info": info,
         "pid": f"slave(1)@{agent.hostname}:{info['port']}",
         "version": VERSION,
@@ -43,30 +50,14 @@ def agent_object(view: pb.AgentView) -> Json:
         "total_resources": info["resources"],
         "allocated_resources": _resources(view.used),
         "offered_resources": _resources(view.offered),
-        "deactivated": view.deactivated or view.HasField("drain"),
+        "deactivated": is_withheld,
     }
 
 
 def agent_page(view: pb.AgentView) -> Json:
     """Return an agent of `/slaves`."""
-    agent, made = view.agent, agent_object(view)
-    attributes = attributes_from_wire(agent.attributes)
-    return {
-        "id": agent.agent_id,
-        "hostname": agent.hostname,
-        "port": made["agent_info"]["port"],
-        "pid": made["pid"],
-        "active": made["active"],
-        "deactivated": made["deactivated"],
-        "version": VERSION,
-        "registered_time": view.connected_since_ms / 1000,
-        "attributes": {name: attribute_text(value) for name, value in attributes.items()},
-        "resources": _amounts(view.total),
-        "unreserved_resources": _amounts(view.total),
-        "used_resources": _amounts(view.used),
-        "offered_resources": _amounts(view.offered),
-        "reserved_resources": {},
-    }
+    made = agent_object(view)
+    return {"attributes": {}, **_page(made.pop("agent_info") | made), "reserved_resources": {}}
 
 
 def framework_object(view: pb.FrameworkView) -> Json:
@@ -96,19 +87,12 @@ def framework_object(view: pb.FrameworkView) -> Json:
 def framework_page(view: pb.FrameworkView) -> Json:
     """Return a framework of `/frameworks`, without its tasks."""
     made = framework_object(view)
-    info = made["framework_info"]
+    found = _page(made.pop("framework_info") | made)
     return {
-        **info,
-        "id": info["id"]["value"],
-        "role": info["roles"][0] if info["roles"] else "*",
-        "active": made["active"],
-        "connected": made["connected"],
-        "recovered": False,
-        "registered_time": view.connected_since_ms / 1000,
+        **found,
+        "role": found["roles"][0] if found["roles"] else "*",
         "unregistered_time": 0.0,
-        "resources": _amounts(view.used),
-        "used_resources": _amounts(view.used),
-        "offered_resources": _amounts(view.offered),
+        "resources": found["used_resources"],
         "tasks": [],
         "unreachable_tasks": [],
         "completed_tasks": [],
@@ -132,26 +116,19 @@ def task_object(view: pb.TaskView) -> Json:
     if executor_id := executor_id_in(view.task.executor_id, view.agent_id):
         found["executor_id"] = made_id(executor_id)
     if view.task.labels:
-        found["labels"] = {
-            "labels": [{"key": each.key, "value": each.value} for each in view.task.labels]
-        }
+        found["labels"] = made_labels((each.key, each.value) for each in view.task.labels)
     return found
 
 
 def task_page(view: pb.TaskView) -> Json:
     """Return a task of `/tasks`."""
     made = task_object(view)
-    status = made["statuses"][0]
+    (status,) = made["statuses"]
     return {
-        "id": view.task.task_id,
-        "name": view.task.name,
-        "framework_id": view.framework_id,
-        "executor_id": made.get("executor_id", {}).get("value", ""),
-        "slave_id": view.agent_id,
-        "state": made["state"],
+        "executor_id": "",
+        **_page(made),
         "role": view.role,
-        "resources": _amounts(view.task.resources),
-        "statuses": [{"state": status["state"], "timestamp": status.get("timestamp", 0.0)}],
+        "statuses": [{"state": made["state"], "timestamp": status.get("timestamp", 0.0)}],
         "labels": made.get("labels", {}).get("labels", []),
     }
 
@@ -164,7 +141,7 @@ def role_object(view: pb.RoleView) -> Json:
 
 def role_page(view: pb.RoleView) -> Json:
     """Return a role of `/roles`."""
-    return {**role_object(view), "resources": _amounts(view.used)}
+    return _page(role_object(view))
 
 
 def metric_values(overview: pb.GetOverviewResponse, uptime_s: float) -> dict[str, float]:
@@ -196,10 +173,6 @@ def metric_values(overview: pb.GetOverviewResponse, uptime_s: float) -> dict[str
     return {name: float(value) for name, value in found.items()}
 
 
-def _is_active(view: pb.AgentView) -> bool:
-    return view.state == "connected" and not view.deactivated and not view.HasField("drain")
-
-
 def _time(ms: int) -> Json:
     return {"nanoseconds": ms * NANOSECONDS_PER_MS}
 
@@ -208,10 +181,26 @@ def _resources(wire: Resources) -> list[Json]:
     return resources_to_json(resources_from_wire(wire), _ROLE)
 
 
-def _amounts(wire: Resources) -> Json:
-    """Return resources as one object, with the four usual ones always."""
-    amount = resources_from_wire(wire)
-    found: Json = {name: unmilli(amount[name]) for name in (*FIRST, *amount.scalars)}
-    found.update({name: format_ranges(ranges) for name, ranges in amount.ranges.items()})
-    found.update({name: f"{{{', '.join(sorted(items))}}}" for name, items in amount.sets.items()})
+def _page(of: Json) -> Json:
+    """Return an object as pages show it: its ids, times and amounts are plain values."""
+    found: Json = {}
+    for name, value in of.items():
+        match value:
+            case {"value": plain}:
+                value = plain
+            case {"nanoseconds": nanoseconds}:
+                value = nanoseconds / 1e9
+            case list() if name.endswith(("attributes", "resources")):
+                amounts = {each["name"]: _plain(each) for each in value}
+                value = amounts if name == "attributes" else dict.fromkeys(FIRST, 0.0) | amounts
+        found[_ON_PAGES.get(name, name)] = value
     return found
+
+
+def _plain(of: Json) -> Any:
+    kind = of["type"]
+    if kind == "RANGES":
+        return format_ranges(tuple((each["begin"], each["end"]) for each in of["ranges"]["range"]))
+    if kind == "SET":
+        return f"{{{', '.join(of['set']['item'])}}}"
+    return of[kind.lower()]["value"]

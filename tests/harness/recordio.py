@@ -1,29 +1,14 @@
-"""RecordIO: a stream of records, each after its length.
-
-Rule: a record is compact JSON in one line. Clients split the stream at line breaks, and take a
-chunk of HTTP for a record.
-"""
+"""Reads RecordIO: a stream of records, each after its length."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from croupier.model.errors import InvalidRequest
 
 # Digits of a length; a record is far smaller.
 MAX_DIGITS: Final = 10
-
-
-def encoded(value: Any) -> bytes:
-    """Return a JSON value as compact text."""
-    return json.dumps(value, separators=(",", ":")).encode()
-
-
-def record(data: bytes) -> bytes:
-    """Return `data` after its length."""
-    return b"%d\n%b" % (len(data), data)
 
 
 class Records:
