@@ -21,24 +21,8 @@ from croupier.api.objects import Json
 from croupier.cli.connection import Master, connected, with_advice
 from croupier.cli.flags import Target
 from croupier.cli.terminal import print_lines
-from croupier.ctl.task_output import (
-    PATIENCE_S,
-    RETRY_S,
-    OutputPart,
-    Reader,
-    TaskName,
-    list_files,
-    listed,
-    resolve,
-)
-from croupier.model.errors import (
-    CroupierError,
-    InvalidRequest,
-    NotFound,
-    PermissionDenied,
-    Unauthenticated,
-    Unavailable,
-)
+from croupier.ctl import task_output
+from croupier.model import errors
 from croupier.model.printable import printable
 
 # Files and directories of one copy, how deep they may be, and how many failures are reported.
@@ -55,12 +39,12 @@ Names = tuple[str, ...]
 T = TypeVar("T")
 
 
-def copy_file(target: Target, task: TaskName, path: str, local: str) -> str:
+def copy_file(target: Target, task: task_output.TaskName, path: str, local: str) -> str:
     """Copy a sandbox's file to or into `local`; return the path. Raises CroupierError, OSError."""
-    task = resolve(target, task)
+    task = task_output.resolve(target, task)
     names = names_of(path)
     if not names:
-        raise InvalidRequest(
+        raise errors.InvalidRequest(
             "name a file: TASK:PATH, such as 7f3c:logs/server.log; -r copies the whole sandbox"
         )
     wanted = Path(local)
@@ -77,23 +61,23 @@ def copy_file(target: Target, task: TaskName, path: str, local: str) -> str:
 
     try:
         asyncio.run(copy())
-    except CroupierError as error:
+    except errors.CroupierError as error:
         if str(error).endswith("is a directory: list it"):
-            raise NotFound(f"{path} is a directory: croupier cp -r copies it") from None
+            raise errors.NotFound(f"{path} is a directory: croupier cp -r copies it") from None
         raise
     return str(wanted)
 
 
-def copy_directory(target: Target, task: TaskName, path: str, local: str) -> int:
+def copy_directory(target: Target, task: task_output.TaskName, path: str, local: str) -> int:
     """Copy a directory of a task's sandbox, or a file; tell what was copied; return the exit code.
 
     If `local` exists, the copy has the name of the directory below it, and existing files are
     replaced. The content of the sandbox itself goes into `local`. Raises as `copy_file`.
     """
-    task, names = resolve(target, task), names_of(path)
+    task, names = task_output.resolve(target, task), names_of(path)
     try:
-        found = list_files(target, task, path)
-    except NotFound:
+        found = task_output.list_files(target, task, path)
+    except errors.NotFound:
         # It may be a file; else this says what is missing.
         print_lines(f"wrote {copy_file(target, task, path, local)}")
         return 0
@@ -123,14 +107,14 @@ def names_of(path: str) -> Names:
     """Return the names in a file's path, none for the sandbox; raises InvalidRequest for `..`."""
     names = tuple(name for name in path.split("/") if name not in ("", "."))
     if ".." in names:
-        raise InvalidRequest("a path must stay within the sandbox")
+        raise errors.InvalidRequest("a path must stay within the sandbox")
     return names
 
 
 class TaskSource:
     """The sandbox of a task, read over one connection, which is made anew after it was lost."""
 
-    def __init__(self, target: Target, task: TaskName) -> None:
+    def __init__(self, target: Target, task: task_output.TaskName) -> None:
         self._target, self._task = target, task
         self._stack = AsyncExitStack()
         self._master: Master | None = None
@@ -138,11 +122,11 @@ class TaskSource:
     async def list(self, path: str) -> Json:
         """Return the entries of a directory; raises CroupierError."""
         async with self._connected() as master:
-            return await listed(master, self._task, path)
+            return await task_output.listed(master, self._task, path)
 
-    def reader(self, path: str) -> Reader:
+    def reader(self, path: str) -> task_output.Reader:
         """Return a reader of a file."""
-        return Reader(self._connected, self._task, OutputPart(path))
+        return task_output.Reader(self._connected, self._task, task_output.OutputPart(path))
 
     async def aclose(self) -> None:
         """Close the connection, if there is one."""
@@ -156,10 +140,10 @@ class TaskSource:
             self._master = await self._stack.enter_async_context(connected(self._target))
         try:
             yield self._master
-        except Unavailable:
+        except errors.Unavailable:
             await self.aclose()
             raise
-        except (Unauthenticated, PermissionDenied) as error:
+        except (errors.Unauthenticated, errors.PermissionDenied) as error:
             raise with_advice(error, self._target.credentials()) from None
 
 
@@ -208,14 +192,14 @@ class DirectoryCopy:
                     await self._copy_directory(entry)
                 else:
                     await self._copy_file(entry)
-            except PermissionDenied as error:
+            except errors.PermissionDenied as error:
                 # Output needs another permission than files.
                 if self._names + entry.names not in (("stdout",), ("stderr",)):
                     raise
                 self._fail(entry.names, str(error))
-            except (Unavailable, Unauthenticated):
+            except (errors.Unavailable, errors.Unauthenticated):
                 raise
-            except CroupierError as error:
+            except errors.CroupierError as error:
                 self._fail(entry.names, str(error))
             except (OSError, UnicodeEncodeError) as error:
                 if isinstance(error, OSError) and error.errno in _OF_ALL:
@@ -249,7 +233,7 @@ class DirectoryCopy:
             self._seen += 1
             names = (*within, each["name"])
             if self._seen > MAX_ENTRIES or len(names) > MAX_DEPTH:
-                raise Unavailable(
+                raise errors.Unavailable(
                     f"{printable(self._path(names))}: a copy has at most {MAX_ENTRIES} files,"
                     f" {MAX_DEPTH} directories deep; copy parts of it"
                 )
@@ -288,7 +272,7 @@ class DirectoryCopy:
             print_lines("... and more failures, which are not shown", file=sys.stderr)
 
 
-async def _write_file(reader: Reader, parent: int, name: str, mode: int) -> None:
+async def _write_file(reader: task_output.Reader, parent: int, name: str, mode: int) -> None:
     """Write a file into the open directory `parent`; raises CroupierError or OSError."""
     # A name of the sandbox may have any length.
     partial = f".croupier-{secrets.token_hex(8)}.part"
@@ -330,11 +314,11 @@ def _check_space(fd: int, size: int) -> None:
 async def _patiently(act: Callable[[], Awaitable[T]]) -> T:
     """Return what `act` does; try again for a while if a master or agent is not there."""
     loop = asyncio.get_running_loop()
-    until = loop.time() + PATIENCE_S
+    until = loop.time() + task_output.PATIENCE_S
     while True:
         try:
             return await act()
-        except Unavailable:
+        except errors.Unavailable:
             if loop.time() >= until:
                 raise
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(task_output.RETRY_S)

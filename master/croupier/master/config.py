@@ -8,19 +8,11 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from croupier.master import flags
 from croupier.master.access.rate_limits import RateLimits
 from croupier.master.allocator import Allocator, Rules, policies
 from croupier.master.core.settings import Settings
 from croupier.master.etcd.target import SCHEME, EtcdFlags, EtcdTarget
-from croupier.master.flags import (
-    AdmissionFlags,
-    EventLogFlags,
-    OidcFlags,
-    PreemptionFlags,
-    SealingFlags,
-    SeriesFlags,
-    TracingFlags,
-)
 from croupier.master.sealing import KeyBox
 from croupier.master.weights import Weights
 from croupier.model.errors import InvalidRequest
@@ -136,7 +128,7 @@ class MasterConfig:
     """Order in which agents are offered: arrival (first free), random, pack (best fit) or spread
     (worst fit)."""
 
-    preemption: PreemptionFlags = PreemptionFlags()  # noqa: RUF009 - frozen
+    preemption: flags.PreemptionFlags = flags.PreemptionFlags()  # noqa: RUF009 - frozen
 
     offer_lease: Seconds = 10.0
     """Default lease of an offer, such as 10s. A framework may ask for another one."""
@@ -155,12 +147,12 @@ class MasterConfig:
     agent_return_timeout: Seconds = 600.0
     """Time that a new leader waits for known agents to re-register, such as 10m."""
 
-    admission: AdmissionFlags = AdmissionFlags()  # noqa: RUF009 - frozen
+    admission: flags.AdmissionFlags = flags.AdmissionFlags()  # noqa: RUF009 - frozen
 
     agent_removals: int = 100
     """Maximum number of agents that become unreachable within a minute; further agents wait."""
 
-    recording: EventLogFlags = EventLogFlags()  # noqa: RUF009 - frozen
+    recording: flags.EventLogFlags = flags.EventLogFlags()  # noqa: RUF009 - frozen
 
     tls: TlsFlags = TlsFlags()  # noqa: RUF009 - frozen
 
@@ -168,9 +160,9 @@ class MasterConfig:
     """Authenticate every caller, and let it do only what rules allow. Default: on with --tls-cert,
     else off. Without TLS only on loopback addresses."""
 
-    oidc: OidcFlags = OidcFlags()  # noqa: RUF009 - frozen
+    oidc: flags.OidcFlags = flags.OidcFlags()  # noqa: RUF009 - frozen
 
-    sealing: SealingFlags = SealingFlags()  # noqa: RUF009 - frozen
+    sealing: flags.SealingFlags = flags.SealingFlags()  # noqa: RUF009 - frozen
 
     admin_token_file: Path | None = None
     """File (mode 0600) with a token that always administers the cluster, for the first access and
@@ -192,9 +184,9 @@ class MasterConfig:
     """Whether /metrics needs a credential: a token or client certificate that may read-metrics, or
     the token in --metrics-token-file. Default: on with --auth or --metrics-token-file, else off."""
 
-    series: SeriesFlags = SeriesFlags()  # noqa: RUF009 - frozen
+    series: flags.SeriesFlags = flags.SeriesFlags()  # noqa: RUF009 - frozen
 
-    tracing: TracingFlags = TracingFlags()  # noqa: RUF009 - frozen
+    tracing: flags.TracingFlags = flags.TracingFlags()  # noqa: RUF009 - frozen
 
     metrics_token_file: Path | None = None
     """File, readable by the master's user only, with a token on its first line that may read

@@ -14,14 +14,7 @@ from croupier.master.core.effects import SessionId
 from croupier.master.core.events import AgentReported, AgentTask, Register, TasksReturned
 from croupier.master.core.messages import Registered, ToAgent, ToFramework
 from croupier.master.core.step import Event
-from croupier.model.agent_orders import (
-    AcknowledgeUpdate,
-    KillTask,
-    LaunchGroup,
-    LaunchTask,
-    RecallTask,
-    ResendUpdates,
-)
+from croupier.model import agent_orders
 from croupier.model.attributes import Attributes
 from croupier.model.errors import CroupierError
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
@@ -39,13 +32,13 @@ TaskKey = tuple[FrameworkId, TaskId]
 class _Task:
     """A task until its last update is acknowledged."""
 
-    order: LaunchTask
+    order: agent_orders.LaunchTask
     work: Work
     latest: TaskStatus | None = None
     unacknowledged: list[TaskStatus] = field(default_factory=list)
 
 
-def _place_of(order: LaunchTask) -> tuple[FrameworkId, Role, Resources]:
+def _place_of(order: agent_orders.LaunchTask) -> tuple[FrameworkId, Role, Resources]:
     """Return what a lined-up task must have in common with the one that it succeeds."""
     return (order.framework_id, order.role, order.task.resources)
 
@@ -108,7 +101,7 @@ class SimulatedAgent:
         self._link = link
         self._session: SessionId | None = None
         self._tasks: dict[TaskKey, _Task] = {}
-        self._line: dict[TaskKey, LaunchTask] = {}
+        self._line: dict[TaskKey, agent_orders.LaunchTask] = {}
         self._to_report: list[TaskStatus] = []
         self._to_return: list[TaskKey] = []
         self._wakes_at: float | None = None
@@ -153,22 +146,22 @@ class SimulatedAgent:
 
     def _obey(self, message: ToAgent | ToFramework) -> None:
         match message:
-            case LaunchTask(lined_up=True):
+            case agent_orders.LaunchTask(lined_up=True):
                 self._line[message.framework_id, message.task.task_id] = message
-            case LaunchTask():
+            case agent_orders.LaunchTask():
                 self._launch(message)
-            case LaunchGroup(orders):
+            case agent_orders.LaunchGroup(orders):
                 for order in orders:
                     self._launch(order)
-            case RecallTask(framework_id, task_id):
+            case agent_orders.RecallTask(framework_id, task_id):
                 self._return((framework_id, task_id))
-            case AcknowledgeUpdate(framework_id, task_id, sequence):
+            case agent_orders.AcknowledgeUpdate(framework_id, task_id, sequence):
                 self._acknowledged((framework_id, task_id), sequence)
-            case KillTask(framework_id, task_id):
+            case agent_orders.KillTask(framework_id, task_id):
                 self._kill((framework_id, task_id), message.reason)
             case Registered(agent_id):
                 self.agent_id = agent_id
-            case ResendUpdates(framework_id):
+            case agent_orders.ResendUpdates(framework_id):
                 self._resend(framework_id)
             case _:
                 pass
@@ -201,7 +194,7 @@ class SimulatedAgent:
             self._to_return.append(key)
             self.kernel.will_send(self)
 
-    def _launch(self, order: LaunchTask) -> None:
+    def _launch(self, order: agent_orders.LaunchTask) -> None:
         key = (order.framework_id, order.task.task_id)
         work = self._works.pop(key)
         now = self.kernel.now

@@ -7,18 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import chain, count, islice
 
-from croupier.master.core import calls
+from croupier.master.core import calls, messages
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import FrameworkCalled, Received, Subscribe
-from croupier.master.core.messages import (
-    Offered,
-    Placed,
-    Rescinded,
-    Subscribed,
-    ToAgent,
-    ToFramework,
-    Updated,
-)
 from croupier.model.demand import MAX_SHAPES, Demand
 from croupier.model.errors import CroupierError
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
@@ -103,7 +94,7 @@ class SimulatedFramework:
         self._waiting: dict[Shape, deque[Work]] = {}
         self._submitted: dict[TaskId, Work] = {}
         self._running: dict[TaskId, Work] = {}
-        self._offers: dict[OfferId, Offered] = {}
+        self._offers: dict[OfferId, messages.Offered] = {}
         self._to_acknowledge: list[tuple[AgentId, TaskId, int]] = []
         self._demand_changed = False
         self.has_left = False
@@ -154,20 +145,20 @@ class SimulatedFramework:
         self.has_left = True
         self.kernel.will_send(self)
 
-    def take(self, message: ToAgent | ToFramework) -> None:
+    def take(self, message: messages.ToAgent | messages.ToFramework) -> None:
         """See `Peer`."""
         match message:
-            case Updated(statuses) | Placed(_, statuses):
+            case messages.Updated(statuses) | messages.Placed(_, statuses):
                 for status in statuses:
                     self._on_status(status)
                 self.kernel.will_send(self)
-            case Offered():
+            case messages.Offered():
                 self._on_offer(message)
             case Verdict():
                 self._on_verdict(message)
-            case Rescinded(offer_id):
+            case messages.Rescinded(offer_id):
                 self._offers.pop(offer_id, None)
-            case Subscribed(framework_id):
+            case messages.Subscribed(framework_id):
                 self.framework_id = framework_id
             case _:
                 pass
@@ -235,13 +226,13 @@ class SimulatedFramework:
 
     # Offers.
 
-    def _on_offer(self, offer: Offered) -> None:
+    def _on_offer(self, offer: messages.Offered) -> None:
         self._offers[offer.offer_id] = offer
         self.kernel.will_send(self)
 
     def _answer(self) -> None:
         """Launch tasks on the offers of each agent; decline offers that stay unused."""
-        by_agent: dict[AgentId, list[Offered]] = {}
+        by_agent: dict[AgentId, list[messages.Offered]] = {}
         for offer in self._offers.values():
             by_agent.setdefault(offer.agent.agent_id, []).append(offer)
         self._offers.clear()
@@ -257,7 +248,7 @@ class SimulatedFramework:
             self.declined += len(unused)
             self._call(calls.Decline(tuple(unused), self._habits.refuse_s))
 
-    def _choose(self, agent_id: AgentId, offers: list[Offered]) -> list[Work]:
+    def _choose(self, agent_id: AgentId, offers: list[messages.Offered]) -> list[Work]:
         """Remove and return as much waiting work as fits on the offers."""
         left = NOTHING
         for offer in offers:

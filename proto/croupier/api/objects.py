@@ -21,32 +21,17 @@ from typing import Any, Final
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
-from croupier.api.shapes import (
-    BOOLEAN,
-    FIELDS,
-    INTEGER,
-    NUMBER,
-    SHAPES,
-    STRING,
-    TIMES,
-    TYPES,
-    Form,
-    Schema,
-    Shape,
-    array,
-    as_it_is,
-    mapping,
-)
+from croupier.api import shapes
 
 Json = dict[str, Any]
-_PLAIN: Final[dict[int, Schema]] = {
-    FieldDescriptor.CPPTYPE_BOOL: BOOLEAN,
-    FieldDescriptor.CPPTYPE_DOUBLE: NUMBER,
-    FieldDescriptor.CPPTYPE_STRING: STRING,
+_PLAIN: Final[dict[int, shapes.Schema]] = {
+    FieldDescriptor.CPPTYPE_BOOL: shapes.BOOLEAN,
+    FieldDescriptor.CPPTYPE_DOUBLE: shapes.NUMBER,
+    FieldDescriptor.CPPTYPE_STRING: shapes.STRING,
 }
-_SECONDS: Final = Form(NUMBER, lambda milli: milli / 1000)
-_PART_OF_1: Final = Form(NUMBER, lambda ppm: ppm / 1_000_000)
-_PPM: Final = Form(INTEGER, about="the same in millionths.")
+_SECONDS: Final = shapes.Form(shapes.NUMBER, lambda milli: milli / 1000)
+_PART_OF_1: Final = shapes.Form(shapes.NUMBER, lambda ppm: ppm / 1_000_000)
+_PPM: Final = shapes.Form(shapes.INTEGER, about="the same in millionths.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +44,7 @@ class Key:
     """
 
     name: str
-    form: Form
+    form: shapes.Form
     field: FieldDescriptor | None = None
     place: str = ""
     is_nullable: bool = False
@@ -83,10 +68,10 @@ def _reader(key: Key) -> Callable[[Any], Any]:
     name = field.name
     read = attrgetter(f"{key.place}.{name}" if key.place else name)
     if not key.is_nullable:
-        return read if convert is as_it_is else lambda message: convert(read(message))
+        return read if convert is shapes.as_it_is else lambda message: convert(read(message))
     if field.containing_oneof is None or field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
         return lambda message: convert(read(message)) or None
-    part = attrgetter(key.place) if key.place else as_it_is
+    part = attrgetter(key.place) if key.place else shapes.as_it_is
     return lambda message: convert(read(message)) if part(message).HasField(name) else None
 
 
@@ -97,9 +82,9 @@ def _in_json(value: Any) -> Any:
     return [_in_json(each) for each in value] if isinstance(value, list) else value
 
 
-def shape_of(message: Descriptor) -> Shape:
+def shape_of(message: Descriptor) -> shapes.Shape:
     """Return how the object of a message differs from it."""
-    return SHAPES.get(message.name) or Shape()
+    return shapes.SHAPES.get(message.name) or shapes.Shape()
 
 
 @cache
@@ -141,40 +126,40 @@ def _fields_of(message: Descriptor, place: str) -> Iterator[Key]:
             yield Key(name, form, field, place, is_nullable)
 
 
-def _forms(field: FieldDescriptor) -> dict[str, Form]:
+def _forms(field: FieldDescriptor) -> dict[str, shapes.Form]:
     """Return the keys of a field, each with its form."""
     name = field.name
     owner: Any = field.containing_type
-    given = FIELDS.get(f"{owner.name}.{name}")
+    given = shapes.FIELDS.get(f"{owner.name}.{name}")
     if given is not None:
         return {name.removesuffix("_ms"): given}
     if name.endswith("_ppm"):
         return {name.removesuffix("_ppm"): _PART_OF_1, name: _PPM}
-    if name.endswith("_ms") and not TIMES.search(name):
+    if name.endswith("_ms") and not shapes.TIMES.search(name):
         return {name.removesuffix("_ms") + "_s": _SECONDS}
     return {name.removesuffix("_milli"): _form(field)}
 
 
-def _form(field: FieldDescriptor) -> Form:
+def _form(field: FieldDescriptor) -> shapes.Form:
     message: Any = field.message_type
     if message is not None and message.GetOptions().map_entry:
         values = _value(message.fields_by_name["value"])
-        return Form(mapping(values.schema), lambda found: dict(sorted(found.items())))
+        return shapes.Form(shapes.mapping(values.schema), lambda found: dict(sorted(found.items())))
     value = _value(field)
     if not field.is_repeated:
         return value
     convert = value.convert
-    return Form(
-        array(value.schema),
-        list if convert is as_it_is else lambda wires: [convert(wire) for wire in wires],
+    return shapes.Form(
+        shapes.array(value.schema),
+        list if convert is shapes.as_it_is else lambda wires: [convert(wire) for wire in wires],
     )
 
 
-def _value(field: FieldDescriptor) -> Form:
+def _value(field: FieldDescriptor) -> shapes.Form:
     """Return the form of a field, or of each of its values."""
     message, kind = field.message_type, field.message_type or field.enum_type
-    if kind is not None and kind.name in TYPES:
-        return TYPES[kind.name]
+    if kind is not None and kind.name in shapes.TYPES:
+        return shapes.TYPES[kind.name]
     if message is not None:
-        return Form(message, as_object)
-    return Form(_PLAIN.get(field.cpp_type, INTEGER))
+        return shapes.Form(message, as_object)
+    return shapes.Form(_PLAIN.get(field.cpp_type, shapes.INTEGER))

@@ -11,14 +11,8 @@ from typing import Any, Final, TypeVar
 import grpc.aio
 
 from croupier.cli.flags import Target
+from croupier.model import errors
 from croupier.model.access import ALL_ROLES, ANY, CLUSTER, Action, Object, agent_object, role_object
-from croupier.model.errors import (
-    CroupierError,
-    InvalidRequest,
-    PermissionDenied,
-    Unauthenticated,
-    Unavailable,
-)
 from croupier.net.address import Address
 from croupier.net.credential_search import NO_CREDENTIAL, FoundCredentials, MissingCredential
 from croupier.net.credentials import ClientSecurity
@@ -44,7 +38,7 @@ TOTALS: Final = CLUSTER
 _NONE: Final = re.compile(r"^no (\w+)")
 
 
-class Refused(CroupierError):
+class Refused(errors.CroupierError):
     """The master refuses the request; trying again does not help."""
 
 
@@ -76,13 +70,13 @@ class Master:
                 yield answer
         except NoSuchCall:
             raise self._older() from None
-        except InvalidRequest as error:
+        except errors.InvalidRequest as error:
             raise Refused(str(error)) from None
 
-    def _older(self) -> CroupierError:
+    def _older(self) -> errors.CroupierError:
         # It has answered GetMaster, so it is a master.
         older = f"the master at {self.address} is of an older release, which cannot do this"
-        return Unavailable(f"{older}; upgrade it first")
+        return errors.Unavailable(f"{older}; upgrade it first")
 
 
 async def _call(
@@ -94,7 +88,7 @@ async def _call(
     """Call a master; an InvalidRequest of its own is no error of the command line."""
     try:
         return await call_master(method, request, master.address, timeout_s, master.security)
-    except InvalidRequest as error:
+    except errors.InvalidRequest as error:
         raise Refused(str(error)) from None
 
 
@@ -125,20 +119,20 @@ async def connected(target: Target) -> AsyncIterator[Master]:
         async with AsyncExitStack() as stack:
             search = LeaderSearch(ask, FIND_S, by_token=found.security.has_token)
             yield masters[await search.run(target.addresses)]
-    except (Unauthenticated, PermissionDenied) as error:
+    except (errors.Unauthenticated, errors.PermissionDenied) as error:
         raise with_advice(error, found) from None
 
 
 def with_advice(
-    error: Unauthenticated | PermissionDenied, found: FoundCredentials
-) -> CroupierError:
+    error: errors.Unauthenticated | errors.PermissionDenied, found: FoundCredentials
+) -> errors.CroupierError:
     """Return the error with the credential that was used, and what to do next; once."""
     advice = _advice(error, found)
     return error if advice in str(error) else type(error)(f"{error}; {advice}")
 
 
-def _advice(error: CroupierError, found: FoundCredentials) -> str:
-    if isinstance(error, PermissionDenied):
+def _advice(error: errors.CroupierError, found: FoundCredentials) -> str:
+    if isinstance(error, errors.PermissionDenied):
         return f"you used {found.text}: croupier access whoami shows who you are"
     if found.text == NO_CREDENTIAL:
         where = "" if found.file is None else f", or write {found.file}"
@@ -173,7 +167,7 @@ async def answers(master: Master, kind: str, **fields: Any) -> AsyncGenerator[An
         if not page.next_page_token:
             return
         if page.next_page_token == request.page_token:
-            raise Unavailable(f"the master at {master.address} repeats a page of its list")
+            raise errors.Unavailable(f"the master at {master.address} repeats a page of its list")
         request.page_token = page.next_page_token
 
 
@@ -204,7 +198,7 @@ async def may_view(master: Master, target: Object) -> bool:
     request = access_pb2.CheckAccessRequest(action=Action.VIEW.value, object=str(target))
     try:
         return (await master.ask(master.access.CheckAccess, request)).allowed
-    except CroupierError:
+    except errors.CroupierError:
         return True
 
 

@@ -19,14 +19,7 @@ from typing import Generic, NoReturn, Protocol, TypeVar
 import grpc
 import grpc.aio
 
-from croupier.model.errors import (
-    CroupierError,
-    InvalidRequest,
-    NotLeader,
-    PermissionDenied,
-    Unauthenticated,
-    Unavailable,
-)
+from croupier.model import errors
 from croupier.model.log_throttle import LogThrottle
 from croupier.net.address import Address
 from croupier.net.backoff import Backoff
@@ -98,7 +91,7 @@ class Disconnection:
 
     event: str
     address: Address
-    error: CroupierError
+    error: errors.CroupierError
     retry_in_s: float
 
 
@@ -138,11 +131,11 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
         times: SessionTimes,
         rng: random.Random,
         *,
-        is_fatal: Callable[[CroupierError], bool],
+        is_fatal: Callable[[errors.CroupierError], bool],
         outbox_messages: int,
         outbox_bytes: int,
         on_tick: Callable[[], None] = lambda: None,
-        error_of: Callable[[grpc.RpcError], CroupierError] = error_from_rpc,
+        error_of: Callable[[grpc.RpcError], errors.CroupierError] = error_from_rpc,
         find_security: Callable[[], ClientSecurity | None] = lambda: None,
         prepare: Callable[[Address], Awaitable[None]] | None = None,
     ) -> None:
@@ -245,7 +238,7 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
             self.address = self._masters.next()
             try:
                 await self._serve(self.address)
-            except CroupierError as error:
+            except errors.CroupierError as error:
                 if self._is_fatal(error):
                     raise
                 if self._is_leaving:
@@ -256,15 +249,15 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
                 return
             await asyncio.sleep(wait_s)
 
-    def _wait_s(self, error: CroupierError) -> float:
+    def _wait_s(self, error: errors.CroupierError) -> float:
         if self._joined_at is not None and _now() - self._joined_at >= self._times.settled_s:
             self._backoff.reset()
             self._election.reset()
             self._rejection.reset()
         is_named = self._masters.failed(error)
-        if isinstance(error, Unauthenticated | PermissionDenied):
+        if isinstance(error, errors.Unauthenticated | errors.PermissionDenied):
             return self._rejection.next_s()
-        if not isinstance(error, NotLeader):
+        if not isinstance(error, errors.NotLeader):
             wait_s = self._backoff.next_s()
             return min(wait_s, _TOGETHER_S) if self._starts_with_master() else wait_s
         # A master answers, so a leader is elected soon: wait no longer than the election takes.
@@ -275,9 +268,9 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
         """Return whether a master on this machine may be starting together with the client."""
         return self.is_local and not self._has_joined and _now() - self._began_at < _STARTING_S
 
-    def _report(self, address: Address, error: CroupierError, wait_s: float) -> None:
+    def _report(self, address: Address, error: errors.CroupierError, wait_s: float) -> None:
         event = "master_unreachable" if self._joined_at is None else "master_lost"
-        if isinstance(error, NotLeader):
+        if isinstance(error, errors.NotLeader):
             event = "master_follows"
         if event == "master_lost" or self._throttle.is_due((event, address, type(error)), _now()):
             self._owner.on_disconnected(Disconnection(event, address, error, wait_s))
@@ -289,8 +282,8 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
             await self._prepare(address)
         try:
             self._security = self._find_security()
-        except InvalidRequest as error:
-            raise Unavailable(str(error)) from error  # a file may be half written
+        except errors.InvalidRequest as error:
+            raise errors.Unavailable(str(error)) from error  # a file may be half written
         channel = make_channel(address, self._security, self._times.connect_s)
         self._outbox = self.make_outbox()
         self._heard_at, self._is_reading = _now(), True
@@ -316,7 +309,7 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
                 self._is_reading = False
                 if message is None:
                     # gRPC logs the error, and goes on.
-                    raise Unavailable("the master has sent a message that cannot be parsed")
+                    raise errors.Unavailable("the master has sent a message that cannot be parsed")
                 await self._owner.on_message(message)
                 self._heard_at, self._is_reading = _now(), True
         except grpc.RpcError as error:
@@ -324,16 +317,16 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
             raise self._error(error) from None
         except asyncio.CancelledError:
             reraise_own_cancellation()
-            raise Unavailable("the master has cancelled the stream") from None
+            raise errors.Unavailable("the master has cancelled the stream") from None
         if not self._is_leaving:
-            raise Unavailable("the master has ended the stream")
+            raise errors.Unavailable("the master has ended the stream")
 
-    def _error(self, error: grpc.RpcError) -> CroupierError:
+    def _error(self, error: grpc.RpcError) -> errors.CroupierError:
         if isinstance(error, grpc.aio.AioRpcError) and error.code() is grpc.StatusCode.UNAVAILABLE:
             assert self.address is not None
             problem = tls_problem(error.details() or "", self.address, self._security)
             if problem is not None:
-                return Unavailable(problem)
+                return errors.Unavailable(problem)
         return self._error_of(error)
 
     async def _watch(self, channel: grpc.aio.Channel, address: Address) -> NoReturn:
@@ -355,7 +348,7 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
                 self._times.silence_beats * self._heartbeat_s, self._times.least_silence_s
             )
             if now - self._heard_at > limit_s:
-                raise Unavailable(f"{address} was silent for {limit_s:g} s")
+                raise errors.Unavailable(f"{address} was silent for {limit_s:g} s")
             if now >= self._beat_at - pace_s / 2:
                 self._beat_at = now + self._heartbeat_s
                 self._owner.beat()
@@ -369,9 +362,9 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
         """Disconnect from a host that does not answer: another master may lead."""
         is_ready = channel.get_state() is grpc.ChannelConnectivity.READY
         if not is_ready and seconds > self._times.connect_s:
-            raise Unavailable(f"{address} cannot be reached")
+            raise errors.Unavailable(f"{address} cannot be reached")
         if seconds > self._times.join_s:
-            raise Unavailable(f"{address} did not accept the session in time")
+            raise errors.Unavailable(f"{address} did not accept the session in time")
 
 
 def _now() -> float:

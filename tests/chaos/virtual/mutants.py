@@ -24,7 +24,6 @@ from croupier.master.core import (
     hold_charges,
     on_accept,
     on_agent,
-    on_call,
     on_hold,
     on_submit,
     on_sync,
@@ -99,7 +98,7 @@ MUTANTS = {
     ),
     "master: drops acks": Mutant(
         "acknowledgements are not forwarded to agents",
-        ((on_call, "acknowledge", broken.nothing), (on_task, "acknowledge", broken.nothing)),
+        _one(on_task, "acknowledge", broken.nothing),
     ),
     "master: filters submitted tasks": Mutant(
         "a framework's filters hold back the tasks that it submits",

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from croupier.api.objects import Json
-from croupier.ctl import task_copies
+from croupier.ctl import task_copies, task_output
 from croupier.ctl.task_copies import DirectoryCopy, names_of
 from croupier.model.errors import InvalidRequest, NotFound, PermissionDenied, Unavailable
 
@@ -182,10 +182,10 @@ async def test_a_file_that_looks_larger_than_the_disk_is_not_begun(
 
 
 async def test_a_lost_master_is_waited_for(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_copies, "RETRY_S", 0.0)
+    monkeypatch.setattr(task_output, "RETRY_S", 0.0)
     await copied(here, {"d": {"x": b"1"}}, Unavailable("gone"), Unavailable("still"))
     assert written(here) == {"d/x": b"1"}
-    monkeypatch.setattr(task_copies, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(task_output, "PATIENCE_S", 0.0)
     with pytest.raises(Unavailable):
         await copied(here, {"d": {"x": b"1"}}, Unavailable("gone"))
 

@@ -27,16 +27,8 @@ from croupier.cli.flags import (
 )
 from croupier.cli.signals import SIGNAL_BASE, EndSignals
 from croupier.cli.terminal import View, print_lines
+from croupier.ctl import operation
 from croupier.ctl.app import app, family
-from croupier.ctl.operation import (
-    agent_use,
-    ask,
-    confirm,
-    drain_preview,
-    gone_preview,
-    print_preview,
-    print_result,
-)
 from croupier.ctl.views.agent import agent_lines, drain_lines, name_of, state_text
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.v1 import operator_pb2 as pb
@@ -56,8 +48,8 @@ agent = family(
 @agent.command(name="show")
 def show(name: AgentName, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = False) -> None:
     """Show one agent: state, resources, attributes, tasks, drain."""
-    use = run(master, partial(agent_use, named=name))
-    print_result(use.agent, *agent_lines(use.agent, use.affected), as_json=as_json)
+    use = run(master, partial(operation.agent_use, named=name))
+    operation.print_result(use.agent, *agent_lines(use.agent, use.affected), as_json=as_json)
 
 
 @app.command(name="drain")
@@ -89,14 +81,14 @@ def drain(
     if timeout is not None and not wait:
         raise InvalidRequest("--timeout is for --wait")
     if change.dry_run:
-        preview = partial(drain_preview, named=name, grace_ms=grace)
-        print_preview(change.master, preview, as_json=change.as_json)
+        preview = partial(operation.drain_preview, named=name, grace_ms=grace)
+        operation.print_preview(change.master, preview, as_json=change.as_json)
         return DONE
     request = pb.DrainAgentRequest(agent=name, grace_ms=grace)
-    view = as_object(ask(change.master, "DrainAgent", request).agent)
+    view = as_object(operation.ask(change.master, "DrainAgent", request).agent)
     if wait:
         return asyncio.run(Follower(view, timeout, change).run())
-    print_result(view, *drain_lines(view), as_json=change.as_json)
+    operation.print_result(view, *drain_lines(view), as_json=change.as_json)
     return DONE
 
 
@@ -105,7 +97,7 @@ def deactivate(
     name: AgentName, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = False
 ) -> None:
     """Withhold an agent from offers; its tasks keep running."""
-    answer = ask(master, "DeactivateAgent", pb.DeactivateAgentRequest(agent=name))
+    answer = operation.ask(master, "DeactivateAgent", pb.DeactivateAgentRequest(agent=name))
     _print_state(as_object(answer.agent), as_json=as_json)
 
 
@@ -117,7 +109,7 @@ def reactivate(
 
     Tasks that the agent was already ordered to kill still end; other tasks keep running.
     """
-    answer = ask(master, "ReactivateAgent", pb.ReactivateAgentRequest(agent=name))
+    answer = operation.ask(master, "ReactivateAgent", pb.ReactivateAgentRequest(agent=name))
     _print_state(as_object(answer.agent), as_json=as_json)
 
 
@@ -129,15 +121,17 @@ def gone(name: AgentName, /, *, yes: YesFlag = False, change: Change = CHANGE) -
     GONE_BY_OPERATOR, so that frameworks start them elsewhere. If the agent does return, it ends its
     tasks and gets a new id.
     """
-    confirmed = confirm(name, partial(gone_preview, named=name), change, yes=yes)
+    confirmed = operation.confirm(
+        name, partial(operation.gone_preview, named=name), change, yes=yes
+    )
     if confirmed is not None:
         request = pb.MarkAgentGoneRequest(agent=confirmed)
-        view = as_object(ask(change.master, "MarkAgentGone", request).agent)
-        print_result(view, f"{name_of(view)} is gone", as_json=change.as_json)
+        view = as_object(operation.ask(change.master, "MarkAgentGone", request).agent)
+        operation.print_result(view, f"{name_of(view)} is gone", as_json=change.as_json)
 
 
 def _print_state(view: View, *, as_json: bool) -> None:
-    print_result(view, f"{name_of(view)} is {state_text(view)}", as_json=as_json)
+    operation.print_result(view, f"{name_of(view)} is {state_text(view)}", as_json=as_json)
 
 
 class Follower:

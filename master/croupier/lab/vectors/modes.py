@@ -16,17 +16,8 @@ from croupier.lab.policies import Unrotated
 from croupier.lab.solvers.filling import Filling, Rule
 from croupier.lab.solvers.market import ceei
 from croupier.lab.solvers.pools import Forest
+from croupier.lab.vectors import forests
 from croupier.lab.vectors.facts import Fact, Got
-from croupier.lab.vectors.forests import (
-    ALLOCATOR,
-    ENGINE,
-    REFERENCE,
-    engine_rule,
-    filling_of,
-    forest_of,
-    one_machine,
-    rule_of,
-)
 from croupier.lab.vectors.outcome import TaskOutcome, continuous_tasks, users_of
 from croupier.lab.vectors.vector import Unreadable, Vector, shortened
 
@@ -103,7 +94,7 @@ def run_continuous(vector: Vector, policy: str) -> Runs:
     if not vector.clients or not vector.capacity:
         raise Unreadable("`demands` or `capacity` is missing")
     tasks = _market_tasks(vector) if policy == "ceei" else continuous_tasks(vector, policy)
-    yield REFERENCE, TaskOutcome(vector, tasks).facts
+    yield forests.REFERENCE, TaskOutcome(vector, tasks).facts
 
 
 def _market_tasks(vector: Vector) -> dict[str, Fraction]:
@@ -114,21 +105,21 @@ def _market_tasks(vector: Vector) -> dict[str, Fraction]:
 
 def run_discrete(vector: Vector, policy: str) -> Runs:
     """Start whole tasks until none fits, or machine by machine without skipping."""
-    filling = filling_of(vector)
-    label, rule = rule_of(vector, policy, filling)
+    filling = forests.filling_of(vector)
+    label, rule = forests.rule_of(vector, policy, filling)
     fill(filling, rule, policy)
     yield label, outcome_of(vector, filling)
-    cluster = one_machine(vector, policy)
+    cluster = forests.one_machine(vector, policy)
     if cluster is not None:
         cluster.fill()
         schedule = [client.path for client in cluster.schedule]
-        yield ALLOCATOR, TaskOutcome(vector, counts_of(cluster.forest), schedule).facts
+        yield forests.ALLOCATOR, TaskOutcome(vector, counts_of(cluster.forest), schedule).facts
 
 
 def run_events(vector: Vector, policy: str) -> Runs:
     """Fill the machines, then apply the scripted events."""
-    filling = filling_of(vector)
-    label, rule = rule_of(vector, policy, filling)
+    filling = forests.filling_of(vector)
+    label, rule = forests.rule_of(vector, policy, filling)
     yield label, outcome_of(vector, filling, play(vector, filling, rule, policy))
 
 
@@ -181,9 +172,9 @@ def run_hints(vector: Vector, policy: str) -> Runs:
     """Compare what false declarations gain if the policy trusts them, and if it looks at use."""
     if policy != "min-sat-entitlement":
         raise Unreadable(f"policy {shortened(policy)} does not look at what is declared")
-    trusting, by_use = filling_of(vector), filling_of(vector)
+    trusting, by_use = forests.filling_of(vector), forests.filling_of(vector)
     trusting.fill(EngineRule(trusting.forest, Unrotated(), trusts_declared=True))
-    label, rule = rule_of(vector, policy, by_use)
+    label, rule = forests.rule_of(vector, policy, by_use)
     by_use.fill(rule)
     facts: list[Fact] = [
         ("trust_hints", lambda _: dict(counts_of(trusting.forest))),
@@ -198,8 +189,8 @@ def run_slots(vector: Vector, policy: str) -> Runs:
         raise Unreadable("mode slots is for policy slots, without pools")
     if not vector.nodes or any(group.slots is None for group in vector.nodes):
         raise Unreadable("`nodes` does not say how many slots each has")
-    forest = forest_of(vector)
-    engine = engine_rule(vector, policy, forest)
+    forest = forests.forest_of(vector)
+    engine = forests.engine_rule(vector, policy, forest)
     chosen = []
     for _ in range(sum(group.count * (group.slots or 0) for group in vector.nodes)):
         client = engine.pick(forest, lambda _: True)
@@ -207,4 +198,4 @@ def run_slots(vector: Vector, policy: str) -> Runs:
             break
         forest.start(client)
         chosen.append(client.path)
-    yield ENGINE, TaskOutcome(vector, counts_of(forest), chosen).facts
+    yield forests.ENGINE, TaskOutcome(vector, counts_of(forest), chosen).facts

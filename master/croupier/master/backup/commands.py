@@ -5,16 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from croupier.master.backup import sqlite
 from croupier.master.backup.copy_file import Witness, read_copy, write_copy
 from croupier.master.backup.flags import StoreFlags
 from croupier.master.backup.restored import Restored, restored
-from croupier.master.backup.sqlite import (
-    check_free,
-    locked,
-    sqlite_snapshot,
-    sqlite_witnesses,
-    write_sqlite,
-)
 from croupier.master.leadership.lineage import Names
 
 
@@ -28,7 +22,7 @@ def back_up(flags: StoreFlags, output: Path) -> str:
     else:
         path = flags.store.path
         assert path is not None, "checked by the flags"
-        with sqlite_snapshot(path) as snapshot:
+        with sqlite.sqlite_snapshot(path) as snapshot:
             head, count = write_copy(output, snapshot, "sqlite")
     return f"copied {count} records to {output}: {head}"
 
@@ -49,11 +43,11 @@ def restore(
     else:
         path = flags.store.path
         assert path is not None, "checked by the flags"
-        with locked(path):
-            content = decide(sqlite_witnesses(path))
-            check_free(path, replaces=replaces)
+        with sqlite.locked(path):
+            content = decide(sqlite.sqlite_witnesses(path))
+            sqlite.check_free(path, replaces=replaces)
             if not dry_run:
-                write_sqlite(path, content, copy.head.cluster)
+                sqlite.write_sqlite(path, content, copy.head.cluster)
     done = "would restore" if dry_run else "restored"
     lines = [f"{done} {len(copy.records)} records to {flags.store}: {copy.head}"]
     if not dry_run:

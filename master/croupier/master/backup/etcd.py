@@ -20,14 +20,7 @@ from croupier.master.core.records import MasterRecord
 from croupier.master.etcd import operations as op
 from croupier.master.etcd.client import EtcdClient
 from croupier.master.etcd.election import EtcdElection
-from croupier.master.store.etcd_rows import (
-    RESTORING,
-    batches,
-    parse_head,
-    row_of,
-    staged_rows,
-    stored_records,
-)
+from croupier.master.store import etcd_rows
 from croupier.master.store.rows import SCHEMA_VERSION, Damaged, Row, decode, encode, sealed
 from croupier.model.errors import Conflict, InvalidRequest, Unavailable
 
@@ -43,7 +36,7 @@ async def _snapshot(client: EtcdClient, keys: op.Keys) -> Snapshot:
             revision, parts, commits = await _read_head(client, keys)
             rows = await _read_rows(client, keys, revision)
             # The last commit is durable, but its records may not all be written yet.
-            staged = await staged_rows(client, keys, parts, revision)
+            staged = await etcd_rows.staged_rows(client, keys, parts, revision)
             rows |= {(row.kind, row.id): row for row in staged}
             break
         except Conflict:
@@ -66,7 +59,7 @@ async def _read_head(client: EtcdClient, keys: op.Keys) -> tuple[int, int, int]:
     head, schema = op.found(answer.responses)
     if schema is None or head is None:
         raise InvalidRequest(f"there is no store /{keys.prefix} in etcd")
-    if schema.value == RESTORING:
+    if schema.value == etcd_rows.RESTORING:
         raise InvalidRequest(
             f"the store /{keys.prefix} in etcd was not restored completely: restore it again"
         )
@@ -76,7 +69,7 @@ async def _read_head(client: EtcdClient, keys: op.Keys) -> tuple[int, int, int]:
             f" release reads {SCHEMA_VERSION}: use the release of the masters that wrote it"
         )
     try:
-        return answer.header.revision, *parse_head(head)
+        return answer.header.revision, *etcd_rows.parse_head(head)
     except Damaged as error:
         raise _damaged(keys, f"its head ({error})") from None
 
@@ -85,10 +78,10 @@ async def _read_rows(
     client: EtcdClient, keys: op.Keys, revision: int
 ) -> dict[tuple[str, str], Row]:
     rows: dict[tuple[str, str], Row] = {}
-    async for kv in stored_records(client, keys, revision):
+    async for kv in etcd_rows.stored_records(client, keys, revision):
         kind, record_id = keys.record_of(kv.key)
         try:
-            rows[kind, record_id] = row_of(keys, kv)
+            rows[kind, record_id] = etcd_rows.row_of(keys, kv)
         except (Damaged, zlib.error, InvalidRequest) as error:
             raise _damaged(keys, f"{kind} {record_id!r} ({error})") from None
     return rows
@@ -157,7 +150,7 @@ async def _check_free(client: EtcdClient, keys: op.Keys, *, replaces: bool) -> N
     schema, _ = await client.get(keys.schema)
     question = pb.RangeRequest(key=keys.records, range_end=op.end_of(keys.records), count_only=True)
     count = (await client.call(op.RANGE, question)).count
-    if schema is not None and schema.value == RESTORING:
+    if schema is not None and schema.value == etcd_rows.RESTORING:
         return
     if (schema is not None or count) and not replaces:
         raise Conflict(
@@ -169,7 +162,7 @@ async def _check_free(client: EtcdClient, keys: op.Keys, *, replaces: bool) -> N
 async def _write(client: EtcdClient, keys: op.Keys, token: int, content: Restored) -> None:
     """Replace the store while this process leads with `token`; raises Conflict or Unavailable."""
     clear = [
-        op.put(keys.schema, RESTORING),
+        op.put(keys.schema, etcd_rows.RESTORING),
         op.delete(keys.records, op.end_of(keys.records)),
         op.delete(keys.staged, op.end_of(keys.staged)),
         op.delete(keys.head),
@@ -181,7 +174,7 @@ async def _write(client: EtcdClient, keys: op.Keys, token: int, content: Restore
     ]
     compare = [op.created_at(keys.leader, token)]
     # Each transaction may be executed twice.
-    for operations in (clear, *batches(keys, list(map(encode, content.records))), finish):
+    for operations in (clear, *etcd_rows.batches(keys, list(map(encode, content.records))), finish):
         try:
             answer = await client.call(op.TXN, pb.TxnRequest(compare=compare, success=operations))
         except InvalidRequest as error:

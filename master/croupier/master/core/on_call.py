@@ -10,7 +10,7 @@ from collections.abc import Container, Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from croupier.master.core import calls, on_framework, verdicts
+from croupier.master.core import calls, on_framework, on_task, verdicts
 from croupier.master.core.deadlines import AgentTimeout
 from croupier.master.core.effects import PAUSE, Close, Effect, Happened, Send, Step
 from croupier.master.core.events import FrameworkCalled
@@ -22,26 +22,10 @@ from croupier.master.core.on_executor import send_message
 from croupier.master.core.on_framework import own_roles
 from croupier.master.core.on_hold import release
 from croupier.master.core.on_submit import submit, withdraw
-from croupier.master.core.on_task import (
-    acknowledge,
-    drop,
-    forget_all,
-    kill,
-    reconciled,
-    send_updates,
-)
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
+from croupier.model import errors
 from croupier.model.demand import check_demands
-from croupier.model.errors import (
-    Conflict,
-    CroupierError,
-    InvalidRequest,
-    NotFound,
-    ProtocolViolation,
-    TooSlow,
-    shortened,
-)
 from croupier.model.ids import MAX_ID_BYTES, AgentId, HoldId, TaskId
 from croupier.model.limits import MAX_NAMED, MAX_REASON, MAX_TASKS_PER_ACCEPT
 from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus
@@ -59,7 +43,7 @@ def on_call(state: State, event: FrameworkCalled, now: float) -> Iterator[Step]:
     """Decide a call, or repeat its verdict."""
     framework = state.peers.get(event.session)
     if not isinstance(framework, Framework):
-        yield Close(event.session, ProtocolViolation("the first call must be SUBSCRIBE"))
+        yield Close(event.session, errors.ProtocolViolation("the first call must be SUBSCRIBE"))
         return
     framework.last_received = now
     if isinstance(event.call, calls.Acknowledge | calls.Reconcile) and event.call.more:
@@ -67,17 +51,17 @@ def on_call(state: State, event: FrameworkCalled, now: float) -> Iterator[Step]:
             yield from _decide(state, framework, event, now)
         return
     if event.seq <= framework.last_seq:
-        gone = Conflict(f"the verdict on call {event.seq} is no longer known")
+        gone = errors.Conflict(f"the verdict on call {event.seq} is no longer known")
         yield Send(event.session, framework.verdicts.get(event.seq, Verdict(event.seq, gone)))
         return
     full = state.verdicts.is_full_for(framework.framework_id)
     if full or len(framework.verdicts) >= MAX_VERDICTS:
         message = f"{len(framework.verdicts)} verdicts were not marked as seen"
-        yield Close(event.session, TooSlow(message))
+        yield Close(event.session, errors.TooSlow(message))
         yield from on_framework.disconnect(state, framework, message, now)
         return
     framework.last_seq = event.seq
-    error: CroupierError | None = None
+    error: errors.CroupierError | None = None
     decision = Decision()
     try:
         before = framework.accepted.get(event.seq)
@@ -85,8 +69,8 @@ def on_call(state: State, event: FrameworkCalled, now: float) -> Iterator[Step]:
             decision = _repeated(state, framework, event.call, event.seq, before)
         else:
             decision = yield from _decide(state, framework, event, now)
-    except CroupierError as refusal:
-        error = shortened(refusal)
+    except errors.CroupierError as refusal:
+        error = errors.shortened(refusal)
         decision = _refused(event.call, error)
     verdict = Verdict(event.seq, error, *decision)
     verdicts.remember(state, framework, verdict)
@@ -104,9 +88,11 @@ def _forget_verdicts(state: State, framework: Framework, now: float) -> Iterator
     """Disconnect a framework and forget its verdicts: its calls cannot be repeated."""
     if framework.session is not None:
         message = f"{len(framework.verdicts)} large verdicts were not marked as seen"
-        yield Close(framework.session, TooSlow(message))
+        yield Close(framework.session, errors.TooSlow(message))
         yield from on_framework.disconnect(state, framework, message, now)
-    yield from forget_all(framework, verdicts.mark_seen(state, framework, framework.last_seq))
+    yield from on_task.forget_all(
+        framework, verdicts.mark_seen(state, framework, framework.last_seq)
+    )
 
 
 def _repeated(
@@ -117,14 +103,14 @@ def _repeated(
     launched: Container[TaskId],
 ) -> Decision:
     """Return the verdicts of an earlier master, from the ledger."""
-    refused = Conflict("an earlier master has refused it")
+    refused = errors.Conflict("an earlier master has refused it")
     tasks = tuple(
         TaskVerdict(task.task_id, None if task.task_id in launched else refused)
         for task in call.all_tasks
     )
     if isinstance(call, calls.Submit):
         return Decision(tasks)
-    ended = Conflict("an earlier master has refused it, or it has ended")
+    ended = errors.Conflict("an earlier master has refused it, or it has ended")
     made = {
         hold.hold_id
         for hold in state.holds.values()
@@ -187,10 +173,10 @@ def _change_demand(
 
 def _check_number(number: int) -> None:
     if number > MAX_NAMED:
-        raise InvalidRequest(f"more than {MAX_NAMED} tasks are named in one call")
+        raise errors.InvalidRequest(f"more than {MAX_NAMED} tasks are named in one call")
 
 
-def _refused(call: calls.Call, error: CroupierError) -> Decision:
+def _refused(call: calls.Call, error: errors.CroupierError) -> Decision:
     ids: Sequence[TaskId] = ()
     holds: Sequence[HoldId] = ()
     if isinstance(call, calls.Accept | calls.Submit):
@@ -210,10 +196,10 @@ def _decline(
 ) -> Iterator[Effect]:
     refuse_s = checked_refusal(state, call.refuse_s)
     if len(call.reason) > MAX_REASON:
-        raise InvalidRequest(f"the reason is longer than {MAX_REASON} characters")
+        raise errors.InvalidRequest(f"the reason is longer than {MAX_REASON} characters")
     offers, error = own_offers(state, framework, call.offer_ids)
     # To decline offers that have ended is no error.
-    if error is not None and not isinstance(error, Conflict):
+    if error is not None and not isinstance(error, errors.Conflict):
         raise error
     for offer in offers:
         yield from return_offer(state, offer, "declined", call.reason, now, refuse_s)
@@ -228,9 +214,9 @@ def _kill(
     if task is None:
         if task_id in framework.used_ids:
             return
-        raise NotFound(f"no task {task_id!r}")
+        raise errors.NotFound(f"no task {task_id!r}")
     if not task.state.is_terminal:
-        yield from kill(state, task, grace_ms, Reason.KILLED_BY_FRAMEWORK, now)
+        yield from on_task.kill(state, task, grace_ms, Reason.KILLED_BY_FRAMEWORK, now)
 
 
 def _on_acknowledged(
@@ -246,10 +232,10 @@ def _on_acknowledged(
         task.acknowledged = max(task.acknowledged, sequence)
         if not task.is_orphan:
             ids = (framework.framework_id, task_id, agent_id)
-            yield from acknowledge(state, TaskStatus(*ids, task.state, sequence=sequence))
+            yield from on_task.acknowledge(state, TaskStatus(*ids, task.state, sequence=sequence))
         yield Happened(UpdateAcknowledged("forwarded"))
         if task.state.is_terminal and sequence >= task.sequence:
-            yield from drop(state, task)
+            yield from on_task.drop(state, task)
 
 
 def _reconcile(
@@ -258,7 +244,7 @@ def _reconcile(
     assert framework.session is not None
     _check_number(len(task_ids))
     if any(len(task_id) > MAX_ID_BYTES for task_id in task_ids):
-        raise InvalidRequest("a task id is too long")
+        raise errors.InvalidRequest("a task id is too long")
     statuses = []
     for task_id in task_ids or list(framework.tasks):
         yield PAUSE
@@ -268,8 +254,8 @@ def _reconcile(
         elif task.is_absent:
             statuses.append(_absent(state, task, now))
         else:
-            statuses.append(reconciled(task, framework.session))
-    yield from send_updates(framework.session, statuses)
+            statuses.append(on_task.reconciled(task, framework.session))
+    yield from on_task.send_updates(framework.session, statuses)
 
 
 def _absent(state: State, task: Task, now: float) -> TaskStatus:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from croupier.master.core import verdicts
+from croupier.master.core import on_task, verdicts
 from croupier.master.core.authorisation import require_registered
 from croupier.master.core.deadlines import FailoverTimeout, ResendTerminalUpdates, SessionSilence
 from croupier.master.core.effects import Close, Effect, Happened, Save, Send
@@ -15,32 +15,12 @@ from croupier.master.core.messages import Subscribed
 from croupier.master.core.on_allocation import return_offer
 from croupier.master.core.on_hold import end_hold
 from croupier.master.core.on_line import recall_of
-from croupier.master.core.on_task import (
-    acknowledge,
-    drop,
-    end_queued,
-    forget_all,
-    forget_removed,
-    kill,
-    resend_terminal_updates,
-    send_updates,
-)
 from croupier.master.core.records import ForgetFramework
 from croupier.master.core.state import State
+from croupier.model import errors
 from croupier.model.access import Action, role_object
 from croupier.model.agent_orders import ResendUpdates
 from croupier.model.demand import check_demands
-from croupier.model.errors import (
-    Conflict,
-    CroupierError,
-    FailedOver,
-    InvalidRequest,
-    NotFound,
-    ProtocolViolation,
-    Removed,
-    Unauthenticated,
-    Unavailable,
-)
 from croupier.model.ids import DEFAULT_ROLE, FrameworkId, Role, check_id, check_roles
 from croupier.model.limits import MAX_WAIT_S
 from croupier.model.roles import ancestors
@@ -53,21 +33,21 @@ def on_subscribe(state: State, event: Subscribe, now: float) -> Iterator[Effect]
     """Connect a framework: new, reconnected, or replacing an older session."""
     peer = state.peers.get(event.session)
     if peer is not None:
-        error = ProtocolViolation("SUBSCRIBE must be the first call, and the only one")
+        error = errors.ProtocolViolation("SUBSCRIBE must be the first call, and the only one")
         yield Close(event.session, error)
         if isinstance(peer, Framework):
             yield from disconnect(state, peer, str(error), now)
         return
     try:
         _check(state, event, now)
-    except CroupierError as refusal:
+    except errors.CroupierError as refusal:
         yield Close(event.session, refusal)
         return
     framework = state.frameworks.get(event.framework_id)
     kind: Joined = "new" if not event.framework_id else "again" if framework else "returned"
     if framework is not None and framework.session is not None:
         message = "a newer session of this framework has taken over"
-        yield Close(framework.session, FailedOver(message))
+        yield Close(framework.session, errors.FailedOver(message))
         yield from disconnect(state, framework, message, now)
     if framework is None:
         framework_id = event.framework_id or FrameworkId(state.next_id("F"))
@@ -104,7 +84,7 @@ def remove(state: State, framework: Framework, message: str, now: float) -> Iter
     state.deadlines.cancel(FailoverTimeout(framework.framework_id))
     framework.move(FrameworkState.REMOVED)
     yield Save(framework.record())
-    yield from forget_all(framework, verdicts.begin_run(state, framework, ""))
+    yield from on_task.forget_all(framework, verdicts.begin_run(state, framework, ""))
     forgotten = state.removed.add(framework.framework_id, framework.is_unrecorded)
     if forgotten is not None:
         yield Save(ForgetFramework(forgotten))
@@ -115,15 +95,15 @@ def remove(state: State, framework: Framework, message: str, now: float) -> Iter
         is_unreachable = task.state is TaskState.UNREACHABLE and not task.is_absent
         if task.is_queued:
             reason, ended = Reason.FRAMEWORK_REMOVED, "its framework was removed"
-            yield from end_queued(state, task, TaskState.KILLED, reason, ended, now)
+            yield from on_task.end_queued(state, task, TaskState.KILLED, reason, ended, now)
         elif task.state.is_terminal or is_unreachable:
-            yield from acknowledge(state, task.status)
-            yield from drop(state, task)
+            yield from on_task.acknowledge(state, task.status)
+            yield from on_task.drop(state, task)
         else:
-            yield from kill(state, task, None, Reason.FRAMEWORK_REMOVED, now)
+            yield from on_task.kill(state, task, None, Reason.FRAMEWORK_REMOVED, now)
     yield from _end_holds(state, framework, (), now)
     yield Happened(FrameworkLeft(framework.framework_id, "removed", message))
-    forget_removed(state, framework.framework_id)
+    on_task.forget_removed(state, framework.framework_id)
 
 
 def _end_holds(
@@ -160,7 +140,7 @@ def own_roles(named: tuple[Role, ...], roles: tuple[Role, ...]) -> tuple[Role, .
     """
     for role in named:
         if role not in roles:
-            raise InvalidRequest(f"role {role[:80]!r} is not one of the framework's")
+            raise errors.InvalidRequest(f"role {role[:80]!r} is not one of the framework's")
     return named
 
 
@@ -169,27 +149,31 @@ def _check(state: State, event: Subscribe, now: float) -> None:
         check_id("framework", event.framework_id)
         # In the window, the store that assigned the id may be lost.
         if state.has_yet_to_issue(event.framework_id) and now >= state.adopts_unproven_until:
-            raise NotFound(f"no framework {event.framework_id}")
+            raise errors.NotFound(f"no framework {event.framework_id}")
         _check_owner(state, event)
         known = state.frameworks.get(event.framework_id)
         if state.removed.refuses(event.framework_id) if known is None else known.is_removed:
-            raise Removed(f"framework {event.framework_id} was removed; subscribe without an id")
+            raise errors.Removed(
+                f"framework {event.framework_id} was removed; subscribe without an id"
+            )
         if known is not None and event.client_id in known.earlier_clients:
             # The earlier run may have lost its session before it received this error.
-            raise FailedOver("a newer run of this framework's program has taken over")
+            raise errors.FailedOver("a newer run of this framework's program has taken over")
     if not event.name or len(event.name) > MAX_NAME:
-        raise InvalidRequest(f"a framework's name has 1 to {MAX_NAME} characters")
+        raise errors.InvalidRequest(f"a framework's name has 1 to {MAX_NAME} characters")
     check_roles(event.roles)
     _check_permission(state, event)
     _check_levels(state, event)
     if not event.framework_id and len(state.frameworks) >= state.settings.frameworks:
-        raise Unavailable(f"{len(state.frameworks)} frameworks are known; no more are admitted")
+        raise errors.Unavailable(
+            f"{len(state.frameworks)} frameworks are known; no more are admitted"
+        )
     check_demands(event.demands, event.roles)
     own_roles(event.suppressed_roles, event.roles)
     if not 0 <= event.failover_timeout_s <= MAX_WAIT_S:
-        raise InvalidRequest("the failover timeout must be between 0 and 365 days")
+        raise errors.InvalidRequest("the failover timeout must be between 0 and 365 days")
     if event.offer_lease_s < 0:
-        raise InvalidRequest("an offer's lease must not be negative")
+        raise errors.InvalidRequest("an offer's lease must not be negative")
 
 
 def _check_owner(state: State, event: Subscribe) -> None:
@@ -208,13 +192,13 @@ def _check_owner(state: State, event: Subscribe) -> None:
     if framework is None:
         if event.framework_id in state.removed:
             return
-        raise NotFound(f"no framework {event.framework_id}")
+        raise errors.NotFound(f"no framework {event.framework_id}")
     if permissions.owns(framework.owner):
         return
     roles = {*framework.roles, *(task.role for task in framework.tasks.values())}
     is_free = not framework.owner and not event.principal.is_anonymous
     if not is_free or not all(permissions.decide(Action.REGISTER, role_object(r)) for r in roles):
-        raise NotFound(f"no framework {event.framework_id}")
+        raise errors.NotFound(f"no framework {event.framework_id}")
 
 
 def _check_permission(state: State, event: Subscribe) -> None:
@@ -228,11 +212,11 @@ def _check_permission(state: State, event: Subscribe) -> None:
     if not state.access.is_on:
         return
     if event.principal.is_anonymous:
-        raise Unauthenticated("a framework needs a credential")
+        raise errors.Unauthenticated("a framework needs a credential")
     require_registered(state.permissions(event.principal), event.roles)
     owned = state.owned.frameworks(event.principal.name)
     if event.framework_id not in state.frameworks and owned >= state.settings.owner_frameworks:
-        raise Unavailable(f"{event.principal} has {owned} frameworks; no more are admitted")
+        raise errors.Unavailable(f"{event.principal} has {owned} frameworks; no more are admitted")
 
 
 def _check_levels(state: State, event: Subscribe) -> None:
@@ -247,7 +231,7 @@ def _check_levels(state: State, event: Subscribe) -> None:
     # A framework that reconnects with the same roles adds none.
     if added and len(known) + added > state.settings.role_levels:
         most = state.settings.role_levels
-        raise Conflict(f"the cluster's roles would have more than {most} levels together")
+        raise errors.Conflict(f"the cluster's roles would have more than {most} levels together")
 
 
 def _connect(state: State, framework: Framework, event: Subscribe, now: float) -> Iterator[Effect]:
@@ -256,7 +240,7 @@ def _connect(state: State, framework: Framework, event: Subscribe, now: float) -
         for task in [each for each in framework.queues if each.role not in event.roles]:
             message = f"its framework has left role {task.role}"
             if task.is_queued:
-                yield from end_queued(
+                yield from on_task.end_queued(
                     state, task, TaskState.DROPPED, Reason.TASK_INVALID, message, now
                 )
         yield from _end_holds(state, framework, event.roles, now)
@@ -273,7 +257,9 @@ def _connect(state: State, framework: Framework, event: Subscribe, now: float) -
     framework.offer_lease_s = min(lease_s, state.settings.max_offer_lease_s)
     if event.client_id != framework.client_id:
         framework.epoch += bool(framework.client_id)
-        yield from forget_all(framework, verdicts.begin_run(state, framework, event.client_id))
+        yield from on_task.forget_all(
+            framework, verdicts.begin_run(state, framework, event.client_id)
+        )
     framework.last_received = framework.connected_at = now
     framework.move(FrameworkState.CONNECTED, event.session)
     state.peers[event.session] = framework
@@ -307,5 +293,5 @@ def _catch_up(state: State, framework: Framework, now: float) -> Iterator[Effect
         if task.is_unsent and not task.status.needs_acknowledgement:
             unsent.append(task.status)
         task.is_unsent = False
-    yield from send_updates(framework.session, unsent)
-    yield from resend_terminal_updates(state, framework, now)
+    yield from on_task.send_updates(framework.session, unsent)
+    yield from on_task.resend_terminal_updates(state, framework, now)

@@ -5,15 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from croupier.master.core import facts
 from croupier.master.core.deadlines import ResendTerminalUpdates
 from croupier.master.core.effects import Effect, Happened, Save, Send, SessionId
-from croupier.master.core.facts import (
-    AgentDrained,
-    PreemptionEnded,
-    TaskLined,
-    TaskMoved,
-    UpdateHandled,
-)
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import Updated
 from croupier.master.core.records import ForgetTask
@@ -39,11 +33,11 @@ def on_status(state: State, status: TaskStatus, now: float) -> Iterator[Effect]:
         # Registration adds all tasks of an agent. So an unknown task was acknowledged, and the
         # acknowledgement did not reach the agent.
         yield from acknowledge(state, status)
-        yield Happened(UpdateHandled("unknown"))
+        yield Happened(facts.UpdateHandled("unknown"))
     elif task.is_orphan or status.sequence <= min(task.sequence, task.acknowledged):
         # It was acknowledged; or the terminal status that the master recorded is final.
         yield from acknowledge(state, status)
-        yield Happened(UpdateHandled("stale"))
+        yield Happened(facts.UpdateHandled("stale"))
     else:
         if status.sequence > task.sequence:
             # The agent has what an executor says until it is acknowledged.
@@ -157,7 +151,7 @@ def recall(state: State, task: Task) -> Iterator[Effect]:
     if session is not None and not task.is_recalled:
         task.is_recalled = True
         yield Send(session, RecallTask(task.framework_id, task.task_id))
-        yield Happened(TaskLined("recalled"))
+        yield Happened(facts.TaskLined("recalled"))
 
 
 def acknowledge(state: State, status: TaskStatus) -> Iterator[Effect]:
@@ -277,7 +271,7 @@ def _apply(state: State, task: Task, status: TaskStatus) -> Iterator[Effect]:
     if status.state.is_terminal:
         was_killed = task.kill is not None and task.kill.reason is Reason.PREEMPTED
         if not was_killed and state.preemptor.is_ending((task.framework_id, task.task_id)):
-            yield Happened(PreemptionEnded(task.framework_id, task.task_id, "yielded"))
+            yield Happened(facts.PreemptionEnded(task.framework_id, task.task_id, "yielded"))
         state.release_task(task)
         state.slim_task(task)
         if is_new:
@@ -287,9 +281,9 @@ def _apply(state: State, task: Task, status: TaskStatus) -> Iterator[Effect]:
         yield Happened(moved_fact(status))
 
 
-def moved_fact(status: TaskStatus) -> TaskMoved:
+def moved_fact(status: TaskStatus) -> facts.TaskMoved:
     """Return the fact that a task has this status now."""
-    return TaskMoved(
+    return facts.TaskMoved(
         status.framework_id,
         status.task_id,
         status.agent_id,
@@ -304,7 +298,7 @@ def _check_drain(state: State, task: Task) -> Iterator[Effect]:
     """Report that a drain is done, if this was its last task."""
     agent = state.agents.get(task.agent_id)
     if agent is not None and agent.drain is not None and agent.is_empty:
-        yield Happened(AgentDrained(agent.agent_id, agent.hostname))
+        yield Happened(facts.AgentDrained(agent.agent_id, agent.hostname))
 
 
 def _receive(
@@ -313,24 +307,24 @@ def _receive(
     """Send an update to its framework, unless it is early or stale."""
     if framework.is_removed:
         yield from acknowledge(state, status)
-        yield Happened(UpdateHandled("unknown"))
+        yield Happened(facts.UpdateHandled("unknown"))
         if task.state.is_terminal and status.sequence >= task.sequence:
             yield from drop(state, task)
             forget_removed(state, framework.framework_id)
     elif framework.session is None:
-        yield Happened(UpdateHandled("waiting"))
+        yield Happened(facts.UpdateHandled("waiting"))
     else:
         sent = task.sent_on(framework.session)
         if _is_early(task, status, sent):
-            yield Happened(UpdateHandled("waiting"))
+            yield Happened(facts.UpdateHandled("waiting"))
         elif sent.has_end and not status.state.is_terminal:
             # RECONCILE was answered with the terminal update. The next update is not early.
             task.delivery = replace(sent, sequence=max(sent.sequence, status.sequence))
-            yield Happened(UpdateHandled("stale"))
+            yield Happened(facts.UpdateHandled("stale"))
         else:
             task.delivery = Delivery(framework.session, status.sequence, sent.has_end)
             yield Send(framework.session, Updated((status,)))
-            yield Happened(UpdateHandled("forwarded"))
+            yield Happened(facts.UpdateHandled("forwarded"))
 
 
 def _is_early(task: Task, status: TaskStatus, sent: Delivery) -> bool:

@@ -11,33 +11,13 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from croupier.master.core.access_records import (
-    AccessRecord,
-    ForgetGroup,
-    ForgetRevokedKey,
-    ForgetRule,
-    GroupRecord,
-    RevokedKeyRecord,
-    RuleRecord,
-    TokenId,
-)
+from croupier.master.core import access_records
 from croupier.master.core.authorisation import require_administer
 from croupier.master.core.effects import AccessChanged, Effect, Save
 from croupier.master.core.events import OperatorCommand
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
-from croupier.model.access import (
-    ADMIN,
-    BUILTIN_GROUPS,
-    CLUSTER,
-    KEY_DIGITS,
-    AccessPolicy,
-    Action,
-    KeyId,
-    Rule,
-    allowed,
-    decide,
-)
+from croupier.model import access
 from croupier.model.access_checks import check_member, check_rule
 from croupier.model.errors import Conflict, InvalidRequest, NotFound
 from croupier.model.ids import check_id
@@ -49,7 +29,7 @@ MAX_DESCRIPTION = 256
 NameT = TypeVar("NameT", bound=str)
 ValueT = TypeVar("ValueT")
 MOST_REVOKED = 10_000
-_KEY_ID = re.compile(rf"[0-9a-f]{{{KEY_DIGITS}}}\Z", re.ASCII)
+_KEY_ID = re.compile(rf"[0-9a-f]{{{access.KEY_DIGITS}}}\Z", re.ASCII)
 
 
 @dataclass(slots=True)
@@ -62,8 +42,8 @@ class Draft:
     """
 
     groups: dict[str, frozenset[str]]
-    rules: dict[str, Rule]
-    revoked: dict[KeyId, str]
+    rules: dict[str, access.Rule]
+    revoked: dict[access.KeyId, str]
     settings: Settings
 
     def members(self, group: str) -> frozenset[str]:
@@ -98,7 +78,7 @@ class Draft:
             Conflict: if there are too many groups, rules or keys, or a rule names no group.
         """
         settings = self.settings
-        if len(self.groups) > settings.groups + len(BUILTIN_GROUPS):
+        if len(self.groups) > settings.groups + len(access.BUILTIN_GROUPS):
             raise Conflict(f"there would be more than {settings.groups} groups")
         if len(self.rules) > settings.rules:
             raise Conflict(f"there would be more than {settings.rules} rules")
@@ -148,7 +128,7 @@ class RemoveMember:
 class SetRule:
     """Add a rule, or replace the one of its name."""
 
-    rule: Rule
+    rule: access.Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +142,7 @@ class RemoveRule:
 class RevokeKey:
     """Refuse all certificates with a key."""
 
-    key_id: KeyId
+    key_id: access.KeyId
     description: str = ""
 
 
@@ -170,7 +150,7 @@ class RevokeKey:
 class RestoreKey:
     """Accept the certificates with a revoked key again."""
 
-    key_id: KeyId
+    key_id: access.KeyId
 
 
 PolicyChange = (
@@ -200,7 +180,7 @@ def apply(change: PolicyChange, draft: Draft) -> None:
                 check_member(each)
         case RemoveGroup(name):
             draft.members(name)
-            if name in BUILTIN_GROUPS:
+            if name in access.BUILTIN_GROUPS:
                 raise InvalidRequest(f"group {name!r} is built in; remove its members instead")
             del draft.groups[name]
         case AddMember(group, member):
@@ -216,7 +196,7 @@ def apply(change: PolicyChange, draft: Draft) -> None:
             _remove(draft.rules, name, f"no rule {name[:80]!r}")
         case RevokeKey(key_id, description):
             if not _KEY_ID.match(key_id):
-                raise InvalidRequest(f"a key has an id of {KEY_DIGITS} hexadecimal digits")
+                raise InvalidRequest(f"a key has an id of {access.KEY_DIGITS} hexadecimal digits")
             draft.revoked[key_id] = checked_description(description)
         case RestoreKey(key_id):
             _remove(draft.revoked, key_id, f"no key {key_id[:80]!r} is revoked")
@@ -239,20 +219,26 @@ def checked_description(text: str) -> str:
     return text
 
 
-def changed_records(before: AccessPolicy, draft: Draft) -> Iterator[AccessRecord]:
+def changed_records(
+    before: access.AccessPolicy, draft: Draft
+) -> Iterator[access_records.AccessRecord]:
     """Yield the records that lead from one policy to the other."""
     for name in _changed(before.groups, draft.groups):
         members = draft.groups.get(name)
-        if members is None or members == BUILTIN_GROUPS.get(name):
-            yield ForgetGroup(name)
+        if members is None or members == access.BUILTIN_GROUPS.get(name):
+            yield access_records.ForgetGroup(name)
         else:
-            yield GroupRecord(name, members)
+            yield access_records.GroupRecord(name, members)
     for name in _changed(before.rules, draft.rules):
         rule = draft.rules.get(name)
-        yield ForgetRule(name) if rule is None else RuleRecord(rule)
+        yield access_records.ForgetRule(name) if rule is None else access_records.RuleRecord(rule)
     for key_id in _changed(before.revoked, draft.revoked):
         note = draft.revoked.get(key_id)
-        yield ForgetRevokedKey(key_id) if note is None else RevokedKeyRecord(key_id, note)
+        yield (
+            access_records.ForgetRevokedKey(key_id)
+            if note is None
+            else access_records.RevokedKeyRecord(key_id, note)
+        )
 
 
 def _changed(before: Mapping[NameT, object], after: Mapping[NameT, object]) -> list[NameT]:
@@ -265,7 +251,7 @@ MAX_CHANGES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class UpdatePolicy(OperatorCommand[AccessPolicy]):
+class UpdatePolicy(OperatorCommand[access.AccessPolicy]):
     """Change groups and rules: all changes are made, or none.
 
     Attributes:
@@ -278,7 +264,7 @@ class UpdatePolicy(OperatorCommand[AccessPolicy]):
     dry_run: bool = False
     caller: Principal = ANONYMOUS
 
-    def execute(self, state: State, _now: float) -> Generator[Effect, None, AccessPolicy]:
+    def execute(self, state: State, _now: float) -> Generator[Effect, None, access.AccessPolicy]:
         """Apply the changes in order; return the policy after them.
 
         Raises:
@@ -294,7 +280,7 @@ class UpdatePolicy(OperatorCommand[AccessPolicy]):
         for change in self.changes:
             apply(change, draft)
         draft.check()
-        policy = AccessPolicy(before.is_on, draft.groups, draft.rules, draft.revoked)
+        policy = access.AccessPolicy(before.is_on, draft.groups, draft.rules, draft.revoked)
         check_administered(state, policy, self.caller, self.now_ms)
         records = list(changed_records(before, draft))
         if records and not self.dry_run:
@@ -307,10 +293,10 @@ class UpdatePolicy(OperatorCommand[AccessPolicy]):
 
 def check_administered(
     state: State,
-    policy: AccessPolicy,
+    policy: access.AccessPolicy,
     caller: Principal,
     now_ms: int,
-    without: TokenId | None = None,
+    without: access_records.TokenId | None = None,
 ) -> None:
     """Check that a known principal can administer the cluster.
 
@@ -319,13 +305,13 @@ def check_administered(
     Raises:
         Conflict: if neither the caller nor the holder of a token other than `without` can.
     """
-    if not policy.groups[ADMIN]:
-        raise Conflict(f"group {ADMIN!r} would be empty; add another member first")
+    if not policy.groups[access.ADMIN]:
+        raise Conflict(f"group {access.ADMIN!r} would be empty; add another member first")
     if not policy.is_on:
         return
-    if decide(policy, caller, Action.ADMINISTER, CLUSTER):
+    if access.decide(policy, caller, access.Action.ADMINISTER, access.CLUSTER):
         return
-    able = allowed(policy, Action.ADMINISTER, CLUSTER)
+    able = access.allowed(policy, access.Action.ADMINISTER, access.CLUSTER)
     if not any(
         token.principal in able and token.token_id != without and not token.is_expired(now_ms)
         for token in state.tokens

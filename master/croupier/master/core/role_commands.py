@@ -8,21 +8,13 @@ from heapq import nsmallest
 
 from croupier.master.allocator.entitlements import WhatIf
 from croupier.master.allocator.queries import RoleStatus
+from croupier.master.core import roles
 from croupier.master.core.authorisation import finds_in_role, require
 from croupier.master.core.effects import Effect, Happened, Save
 from croupier.master.core.events import OperatorCommand
 from croupier.master.core.facts import RoleChanged
 from croupier.master.core.on_allocation import rescind
 from croupier.master.core.records import ForgetRole, RoleRecord
-from croupier.master.core.roles import (
-    RoleChange,
-    changed_settings,
-    check_against,
-    check_settings,
-    cluster_of,
-    count_tasks,
-    is_set,
-)
 from croupier.master.core.state import State
 from croupier.model.access import Action, role_object
 from croupier.model.errors import NotFound
@@ -59,7 +51,7 @@ class UpdateRoles(OperatorCommand[RolesMoved]):
         operator: the operator's address, for the log.
     """
 
-    changes: tuple[RoleChange, ...]
+    changes: tuple[roles.RoleChange, ...]
     dry_run: bool = False
     force: bool = False
     operator: str = ""
@@ -84,7 +76,7 @@ class UpdateRoles(OperatorCommand[RolesMoved]):
         moved = (role for role in what_if.moved() if role not in wanted)
         others = [each for each in moved if permissions.decide(Action.VIEW, role_object(each))]
         shown = [*wanted, *nsmallest(MAX_OTHERS, others)]
-        tasks = count_tasks(state)
+        tasks = roles.count_tasks(state)
         before = [queries.role_status(role, tasks[role]) for role in shown]
         if self.dry_run:
             after = [_predicted(each, wanted, what_if) for each in before]
@@ -116,13 +108,13 @@ def _checked(state: State, event: UpdateRoles) -> dict[Role, RoleSettings]:
         CroupierError: if they contradict each other or the cluster.
     """
     now = state.allocator.queries.roles()
-    wanted = changed_settings(event.changes, now, state.initial_roles)
+    wanted = roles.changed_settings(event.changes, now, state.initial_roles)
     together = {**now, **wanted}
-    claims = check_settings(
+    claims = roles.check_settings(
         {r: each for r, each in together.items() if r not in wanted or not each.is_default}
     )
     if not event.force:
-        check_against(wanted, now, cluster_of(state), claims)
+        roles.check_against(wanted, now, roles.cluster_of(state), claims)
     return wanted
 
 
@@ -131,7 +123,7 @@ def _set(state: State, role: Role, settings: RoleSettings, event: UpdateRoles) -
     if settings == before:
         return
     state.allocator.set_role(role, settings)
-    if is_set(role, settings, state.initial_roles):
+    if roles.is_set(role, settings, state.initial_roles):
         yield Save(RoleRecord(role, settings))
     else:
         yield Save(ForgetRole(role))

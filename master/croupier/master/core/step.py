@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import assert_never
 
-from croupier.master.core import on_agent, on_call, on_framework, on_hold, on_preemption, verdicts
+from croupier.master.core import (
+    events,
+    on_agent,
+    on_call,
+    on_framework,
+    on_hold,
+    on_preemption,
+    verdicts,
+)
 from croupier.master.core.agent_commands import OperateAgent
 from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.deadlines import (
@@ -23,25 +31,6 @@ from croupier.master.core.deadlines import (
     StarvationCheck,
 )
 from croupier.master.core.effects import Answer, Close, Effect, Pause, SessionId, Step
-from croupier.master.core.events import (
-    AgentHealth,
-    AgentReported,
-    AgentStopped,
-    AllocationDue,
-    ExecutorSaid,
-    FrameworkCalled,
-    LaunchUnsent,
-    OperatorCommand,
-    PeerEvent,
-    Query,
-    Read,
-    Received,
-    Register,
-    SessionEnded,
-    Subscribe,
-    TasksReturned,
-    TimePassed,
-)
 from croupier.master.core.framework_commands import OperatorKill, TeardownFramework
 from croupier.master.core.frameworks import Framework, FrameworkState
 from croupier.master.core.hold_commands import CreateHold, ReleaseHold
@@ -61,7 +50,7 @@ HoldCommand = CreateHold | ReleaseHold
 Command = (
     OperatorKill | OperateAgent | TeardownFramework | UpdateRoles | HoldCommand | AccessCommand
 )
-Event = PeerEvent | Command | Read | TimePassed | AllocationDue
+Event = events.PeerEvent | Command | events.Read | events.TimePassed | events.AllocationDue
 
 
 def step(state: State, event: Event, now: float) -> list[Effect]:
@@ -76,36 +65,41 @@ def steps(state: State, event: Event, now: float) -> Iterator[Step]:
     is consistent after the last part.
     """
     match event:
-        case FrameworkCalled():
+        case events.FrameworkCalled():
             yield from on_call.on_call(state, event, now)
-        case AgentReported() | TasksReturned() | AgentHealth() | ExecutorSaid():
+        case (
+            events.AgentReported()
+            | events.TasksReturned()
+            | events.AgentHealth()
+            | events.ExecutorSaid()
+        ):
             yield from on_agent.on_report(state, event, now)
-        case Received():
+        case events.Received():
             yield from _on_received(state, event, now)
-        case AllocationDue(budget):
+        case events.AllocationDue(budget):
             yield from on_allocation_due(state, budget, now)
             on_preemption.schedule_check(state, now)
-        case TimePassed():
+        case events.TimePassed():
             yield from on_time_passed(state, now)
-        case Subscribe():
+        case events.Subscribe():
             yield from on_framework.on_subscribe(state, event, now)
-        case Register():
+        case events.Register():
             yield from on_agent.on_register(state, event, now)
-        case LaunchUnsent():
+        case events.LaunchUnsent():
             yield from on_agent.on_launch_unsent(state, event, now)
-        case AgentStopped():
+        case events.AgentStopped():
             yield from on_agent.on_agent_stopped(state, event, now)
-        case SessionEnded():
+        case events.SessionEnded():
             yield from _on_session_ended(state, event, now)
-        case OperatorCommand():
+        case events.OperatorCommand():
             yield from on_operator_command(state, event, now)
-        case Read(request, query):
+        case events.Read(request, query):
             yield Answer(request, (yield from _query_result(state, query)))
         case _:
             assert_never(event)
 
 
-def _on_session_ended(state: State, event: SessionEnded, now: float) -> Iterator[Effect]:
+def _on_session_ended(state: State, event: events.SessionEnded, now: float) -> Iterator[Effect]:
     peer = state.peers.get(event.session)
     if isinstance(peer, Framework):
         yield from on_framework.disconnect(state, peer, event.message, now)
@@ -114,7 +108,7 @@ def _on_session_ended(state: State, event: SessionEnded, now: float) -> Iterator
 
 
 def on_operator_command(
-    state: State, command: OperatorCommand[object], now: float
+    state: State, command: events.OperatorCommand[object], now: float
 ) -> Iterator[Effect]:
     """Execute a command and answer it with its result or its refusal."""
     result: object
@@ -125,7 +119,7 @@ def on_operator_command(
     yield Answer(command.request, result)
 
 
-def _query_result(state: State, query: Query[object]) -> Generator[Pause, None, object]:
+def _query_result(state: State, query: events.Query[object]) -> Generator[Pause, None, object]:
     """Return the result of a query, or its error; a long query is a generator.
 
     A query changes nothing, so a bug in one need not end the master.
@@ -139,7 +133,7 @@ def _query_result(state: State, query: Query[object]) -> Generator[Pause, None, 
         return CroupierError(f"the question failed: {mistake!r}")
 
 
-def _on_received(state: State, event: Received, now: float) -> Iterator[Effect]:
+def _on_received(state: State, event: events.Received, now: float) -> Iterator[Effect]:
     peer = state.peers.get(event.session)
     if isinstance(peer, Framework):
         peer.last_received = now

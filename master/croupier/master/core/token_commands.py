@@ -18,24 +18,10 @@ from croupier.master.core.events import OperatorCommand
 from croupier.master.core.on_agent import disconnect
 from croupier.master.core.policy_commands import check_administered, checked_description
 from croupier.master.core.state import State
+from croupier.model import errors, principal
 from croupier.model.access import CLUSTER, LOCAL_ADMIN, Action, decide
 from croupier.model.attributes import MAX_ATTRIBUTES, Attributes, parse_attributes
-from croupier.model.errors import (
-    Conflict,
-    InvalidRequest,
-    NotFound,
-    PermissionDenied,
-    Removed,
-    Unauthenticated,
-)
 from croupier.model.ids import AgentId, check_id
-from croupier.model.principal import (
-    ANONYMOUS,
-    Principal,
-    PrincipalKind,
-    check_principal,
-    principal_name,
-)
 
 _TOKEN_ID = re.compile(r"[0-9a-f]{8}\Z", re.ASCII)
 _HASH = re.compile(r"[0-9a-f]{64}\Z", re.ASCII)
@@ -54,7 +40,7 @@ class CreateToken(OperatorCommand[TokenRecord]):
 
     token: TokenRecord
     now_ms: int
-    caller: Principal = ANONYMOUS
+    caller: principal.Principal = principal.ANONYMOUS
 
     def execute(self, state: State, _now: float) -> Generator[Effect, None, TokenRecord]:
         """Store the token.
@@ -71,10 +57,10 @@ class CreateToken(OperatorCommand[TokenRecord]):
         if known is not None:
             if known.hash == token.hash and known.kind is token.kind:
                 return known
-            raise Conflict(f"there is another token {token.token_id}; make a new one")
+            raise errors.Conflict(f"there is another token {token.token_id}; make a new one")
         agent_id = token.agent_id
         if agent_id is not None and state.tokens.of_agent(agent_id) is not None:
-            raise Conflict(f"agent {agent_id} has a token; revoke that one first")
+            raise errors.Conflict(f"agent {agent_id} has a token; revoke that one first")
         yield from _add(state, token, self.now_ms)
         return token
 
@@ -90,7 +76,7 @@ class RevokeToken(OperatorCommand[TokenRecord]):
 
     token_id: TokenId
     now_ms: int
-    caller: Principal = ANONYMOUS
+    caller: principal.Principal = principal.ANONYMOUS
     credential: TokenId = TokenId("")  # noqa: RUF009
 
     def execute(self, state: State, now: float) -> Generator[Effect, None, TokenRecord]:
@@ -106,9 +92,9 @@ class RevokeToken(OperatorCommand[TokenRecord]):
         if token is None or not token.principal or token.principal != self.caller.name:
             require_administer(state, self.caller)
         if token is None:
-            raise NotFound(f"no token {self.token_id[:80]!r}")
-        if decide(state.access, Principal(token.principal), Action.ADMINISTER, CLUSTER):
-            proven = ANONYMOUS if self.credential == self.token_id else self.caller
+            raise errors.NotFound(f"no token {self.token_id[:80]!r}")
+        if decide(state.access, principal.Principal(token.principal), Action.ADMINISTER, CLUSTER):
+            proven = principal.ANONYMOUS if self.credential == self.token_id else self.caller
             check_administered(state, state.access, proven, self.now_ms, self.token_id)
         yield from forget_tokens(state, [self.token_id])
         agent = state.agents.get(token.agent_id) if token.agent_id is not None else None
@@ -145,8 +131,10 @@ class JoinAgent(OperatorCommand[TokenRecord]):
         """
         join = state.tokens.get(self.join_token)
         if join is None or join.kind is not TokenKind.JOIN:
-            raise Unauthenticated("no such join token")
-        name = principal_name(PrincipalKind.AGENT, check_id("agent", self.agent_id))
+            raise errors.Unauthenticated("no such join token")
+        name = principal.principal_name(
+            principal.PrincipalKind.AGENT, check_id("agent", self.agent_id)
+        )
         own = state.tokens.of_agent(self.agent_id)
         if own is not None and (own.token_id, own.hash) == (self.token_id, self.token_hash):
             return own
@@ -173,7 +161,7 @@ class JoinAgent(OperatorCommand[TokenRecord]):
 def _dismiss(state: State, agent: Agent, now: float) -> Iterator[Effect]:
     """End the session of an agent without its token, and let it join again."""
     if agent.session is not None:
-        yield Close(agent.session, Unauthenticated("the agent's token was revoked"))
+        yield Close(agent.session, errors.Unauthenticated("the agent's token was revoked"))
         yield from disconnect(state, agent, "its token was revoked", now)
     if agent.is_authenticated:
         agent.is_authenticated = False
@@ -183,20 +171,20 @@ def _dismiss(state: State, agent: Agent, now: float) -> Iterator[Effect]:
 def _check_join(state: State, join: TokenRecord, event: JoinAgent) -> None:
     agent_id = event.agent_id
     if join.is_expired(event.now_ms) or join.uses_left == 0:
-        raise Unauthenticated("the join token has expired, or has no uses left")
+        raise errors.Unauthenticated("the join token has expired, or has no uses left")
     if missing := join.missing_in(event.attributes):
-        raise PermissionDenied(f"the join token is for agents with attribute {missing[0]}")
+        raise errors.PermissionDenied(f"the join token is for agents with attribute {missing[0]}")
     if agent_id in state.gone:
         # As REGISTER is answered: the agent takes another id.
-        raise Removed(f"agent {agent_id} was declared gone")
+        raise errors.Removed(f"agent {agent_id} was declared gone")
     agent = state.agents.get(agent_id)
     is_known = agent is not None and agent.is_authenticated
     if is_known or state.tokens.of_agent(agent_id) is not None:
-        raise Conflict(
+        raise errors.Conflict(
             f"agent {agent_id} has another credential; use that one, or revoke its token"
         )
     if state.tokens.get(event.token_id) is not None:
-        raise Conflict(f"there is another token {event.token_id}; make a new one")
+        raise errors.Conflict(f"there is another token {event.token_id}; make a new one")
 
 
 def _check_token(token: TokenRecord, now_ms: int) -> None:
@@ -206,35 +194,37 @@ def _check_token(token: TokenRecord, now_ms: int) -> None:
         InvalidRequest: if it is malformed.
     """
     if not _TOKEN_ID.match(token.token_id) or not _HASH.match(token.hash):
-        raise InvalidRequest("a token has an id of 8 and a hash of 64 hexadecimal digits")
+        raise errors.InvalidRequest("a token has an id of 8 and a hash of 64 hexadecimal digits")
     if token.expires_ms is not None and not now_ms < token.expires_ms < _LAST_MS:
-        raise InvalidRequest("the token's expiry has passed already, or is too late")
+        raise errors.InvalidRequest("the token's expiry has passed already, or is too late")
     checked_description(token.description)
     if token.kind is TokenKind.JOIN:
         _check_join_token(token)
         return
-    kind = PrincipalKind(token.kind.value)
+    kind = principal.PrincipalKind(token.kind.value)
     is_bound = bool(token.attributes or token.max_resources)
-    if token.uses_left is not None or (is_bound and kind is not PrincipalKind.AGENT):
-        raise InvalidRequest("only join tokens have uses, attributes and resources")
-    if not check_principal(token.principal).startswith(f"{kind.value}/"):
-        raise InvalidRequest(f"such a token is for a principal {kind.value}/NAME")
-    if kind is PrincipalKind.AGENT and token.expires_ms is not None:
-        raise InvalidRequest("an agent's token does not expire; revoke it and let the agent join")
+    if token.uses_left is not None or (is_bound and kind is not principal.PrincipalKind.AGENT):
+        raise errors.InvalidRequest("only join tokens have uses, attributes and resources")
+    if not principal.check_principal(token.principal).startswith(f"{kind.value}/"):
+        raise errors.InvalidRequest(f"such a token is for a principal {kind.value}/NAME")
+    if kind is principal.PrincipalKind.AGENT and token.expires_ms is not None:
+        raise errors.InvalidRequest(
+            "an agent's token does not expire; revoke it and let the agent join"
+        )
     if token.principal == LOCAL_ADMIN:
-        raise InvalidRequest(f"{LOCAL_ADMIN} has its token from --admin-token-file")
+        raise errors.InvalidRequest(f"{LOCAL_ADMIN} has its token from --admin-token-file")
 
 
 def _check_join_token(token: TokenRecord) -> None:
     if token.principal:
-        raise InvalidRequest("a join token has no principal")
+        raise errors.InvalidRequest("a join token has no principal")
     if token.uses_left is not None and not 1 <= token.uses_left < 2**31:
-        raise InvalidRequest("a join token has at least one use")
+        raise errors.InvalidRequest("a join token has at least one use")
     if len(token.attributes) > MAX_ATTRIBUTES:
-        raise InvalidRequest(f"a join token has at most {MAX_ATTRIBUTES} attributes")
+        raise errors.InvalidRequest(f"a join token has at most {MAX_ATTRIBUTES} attributes")
     for text in token.attributes:
         if len(parsed := parse_attributes(text)) != 1 or text in token.missing_in(parsed):
-            raise InvalidRequest(f"{text[:80]!r} is no attribute: NAME:VALUE")
+            raise errors.InvalidRequest(f"{text[:80]!r} is no attribute: NAME:VALUE")
 
 
 def forget_tokens(state: State, token_ids: list[TokenId]) -> Iterator[Effect]:
@@ -264,7 +254,7 @@ def _add(state: State, token: TokenRecord, now_ms: int) -> Iterator[Effect]:
         spare = state.tokens.of_unknown_agent(state.agents) if is_agent else state.tokens.used_up()
         useless += [spare] if spare is not None and spare not in useless else []
     if count - len(useless) >= most:
-        raise Conflict(f"there are {count} tokens; revoke some first")
+        raise errors.Conflict(f"there are {count} tokens; revoke some first")
     yield from _forget(state, useless)
     state.tokens.put(token)
     yield Save(token)

@@ -6,15 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from croupier.master.core import facts
-from croupier.master.journal.journal import (
-    MOST_QUOTED,
-    Happening,
-    JournalEntry,
-    OffersLapsed,
-    Preempting,
-    TermBegan,
-    id_text,
-)
+from croupier.master.journal import journal
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import short_id
 from croupier.model.printable import printable
@@ -67,8 +59,8 @@ _PREEMPTED: Final = {
     "spared": "was spared: its resources are no longer needed",
 }
 _FIXED: Final[Mapping[type, str]] = {
-    TermBegan: "term-began",
-    OffersLapsed: "offers-lapsed",
+    journal.TermBegan: "term-began",
+    journal.OffersLapsed: "offers-lapsed",
     facts.AgentJoined: "agent-registered",
     facts.AgentOperated: "agent-operated",
     facts.AgentDrained: "agent-drained",
@@ -82,7 +74,7 @@ _FIXED: Final[Mapping[type, str]] = {
     facts.HoldMade: "hold-made",
     facts.HoldEnded: "hold-ended",
     facts.RoleChanged: "role-changed",
-    Preempting: "preemption-begun",
+    journal.Preempting: "preemption-begun",
     facts.PreemptionEnded: "preemption-ended",
 }
 # All kinds of events.
@@ -111,7 +103,7 @@ _PROBLEMS: Final = frozenset(
 )
 
 
-def kind_of(what: Happening) -> str:
+def kind_of(what: journal.Happening) -> str:
     """Return the kind of an event."""
     if isinstance(what, facts.TaskMoved):
         return _TASKS[what.state][0]
@@ -139,7 +131,7 @@ def matching_kinds(names: Iterable[str]) -> frozenset[str] | None:
     return frozenset(found) or None
 
 
-def line_of(entry: JournalEntry, epoch: int) -> pb.ClusterEvent:
+def line_of(entry: journal.JournalEntry, epoch: int) -> pb.ClusterEvent:
     """Return the event for readers, which share it: do not change it."""
     made = entry.line
     if not isinstance(made, pb.ClusterEvent):
@@ -149,7 +141,7 @@ def line_of(entry: JournalEntry, epoch: int) -> pb.ClusterEvent:
         name = entry.names.get(framework_id, "") or getattr(what, "name", "")
         framework = _named(framework_id, name)
         made = entry.line = pb.ClusterEvent(
-            id=id_text(epoch, entry.number),
+            id=journal.id_text(epoch, entry.number),
             time_ms=entry.wall_ms,
             kind=kind_of(what),
             text=printable(_TEXTS[type(what)](what, agent, framework)),
@@ -161,7 +153,7 @@ def line_of(entry: JournalEntry, epoch: int) -> pb.ClusterEvent:
     return made
 
 
-def _role(entry: JournalEntry) -> str:
+def _role(entry: journal.JournalEntry) -> str:
     role = getattr(entry.what, "role", "")
     if isinstance(entry.what, facts.TaskMoved | facts.PreemptionEnded) and len(entry.roles) == 1:
         return entry.roles[0]
@@ -169,7 +161,7 @@ def _role(entry: JournalEntry) -> str:
 
 
 def _quoted(text: str) -> str:
-    return text if len(text) <= MOST_QUOTED else f"{text[: MOST_QUOTED - 1]}…"
+    return text if len(text) <= journal.MOST_QUOTED else f"{text[: journal.MOST_QUOTED - 1]}…"
 
 
 def _because(text: str) -> str:
@@ -184,7 +176,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _offers_lapsed(what: OffersLapsed, _agent: str, framework: str) -> str:
+def _offers_lapsed(what: journal.OffersLapsed, _agent: str, framework: str) -> str:
     parts = [
         f"{_count(number, 'offer')} {verb}"
         for number, verb in ((what.rescinded, "rescinded"), (what.expired, "expired"))
@@ -245,7 +237,7 @@ def _role_changed(what: facts.RoleChanged, _agent: str, _framework: str) -> str:
     return f"An operator changed role {what.role}{forced}: {before} to {after}"
 
 
-def _preemption_begun(what: Preempting, agent: str, framework: str) -> str:
+def _preemption_begun(what: journal.Preempting, agent: str, framework: str) -> str:
     lost = [_count(what.tasks, "task")] if what.tasks else []
     lost += [_count(what.offers, "offer")] if what.offers else []
     return (
@@ -256,8 +248,8 @@ def _preemption_begun(what: Preempting, agent: str, framework: str) -> str:
 
 # Of each event, with its agent and its framework as people know them.
 _TEXTS: Final[Mapping[type, Callable[[Any, str, str], str]]] = {
-    TermBegan: lambda what, _a, _f: f"Master {what.master_id} began to lead",
-    OffersLapsed: _offers_lapsed,
+    journal.TermBegan: lambda what, _a, _f: f"Master {what.master_id} began to lead",
+    journal.OffersLapsed: _offers_lapsed,
     facts.AgentJoined: _agent_joined,
     facts.AgentLeft: lambda what, agent, _: (
         f"Agent {agent} {_AGENT_LEFT[what.why][1]}{_because(what.message)}"
@@ -286,7 +278,7 @@ _TEXTS: Final[Mapping[type, Callable[[Any, str, str], str]]] = {
     facts.HoldMade: _hold_made,
     facts.HoldEnded: _hold_ended,
     facts.RoleChanged: _role_changed,
-    Preempting: _preemption_begun,
+    journal.Preempting: _preemption_begun,
     facts.PreemptionEnded: lambda what, _, framework: (
         f"The preempted task {what.task_id} of {framework} {_PREEMPTED[what.outcome]}"
     ),

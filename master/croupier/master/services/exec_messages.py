@@ -11,15 +11,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Final
 
-from croupier.model.errors import (
-    Conflict,
-    CroupierError,
-    InvalidRequest,
-    NotFound,
-    ProtocolViolation,
-    Unavailable,
-    shortened,
-)
+from croupier.model import errors
 from croupier.model.ids import AgentId
 from croupier.model.task import Command
 from croupier.model.task_checks import MAX_WORDS, check_command
@@ -36,7 +28,7 @@ MAX_WINDOW: Final = 65_535
 _TERMINAL_TYPE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}|")
 MAX_MESSAGE: Final = 400
 # Errors that an agent may give its caller; any other means that it cannot run the command.
-_OF_AGENTS: Final = (NotFound, InvalidRequest, Conflict, Unavailable)
+_OF_AGENTS: Final = (errors.NotFound, errors.InvalidRequest, errors.Conflict, errors.Unavailable)
 
 
 class InputWindow:
@@ -59,7 +51,7 @@ class InputWindow:
     def give_back(self, size: int) -> None:
         """Count bytes that the command has taken; raises ProtocolViolation if fewer were sent."""
         if self._left + size > INPUT_WINDOW:
-            raise ProtocolViolation("the command has taken more input than was sent")
+            raise errors.ProtocolViolation("the command has taken more input than was sent")
         self._left += size
         self._grown.set()
 
@@ -67,24 +59,24 @@ class InputWindow:
 def start_of(request: operator_pb2.ExecTaskRequest) -> exec_pb2.ExecStart:
     """Return the start of a command, the first request; raises InvalidRequest if malformed."""
     if request.WhichOneof("request") != "start":
-        raise InvalidRequest("the first message must be the start of a command")
+        raise errors.InvalidRequest("the first message must be the start of a command")
     start = request.start
     command = start.command
     if not command.argv:
-        raise InvalidRequest("name the command to run")
+        raise errors.InvalidRequest("name the command to run")
     check_count(len(command.argv), MAX_WORDS, "words of a command")
     check_command(Command(argv=tuple(command.argv)))
     if command.HasField("terminal"):
         check_window(command.terminal)
     if not _TERMINAL_TYPE.fullmatch(command.terminal_type):
-        raise InvalidRequest("the type of a terminal has letters, digits and . _ + - only")
+        raise errors.InvalidRequest("the type of a terminal has letters, digits and . _ + - only")
     return start
 
 
 def check_window(window: exec_pb2.WindowSize) -> None:
     """Check the size of a terminal; raises InvalidRequest if no terminal has it."""
     if not all(1 <= size <= MAX_WINDOW for size in (window.rows, window.columns)):
-        raise InvalidRequest(f"a terminal has 1 to {MAX_WINDOW:,} rows and columns")
+        raise errors.InvalidRequest(f"a terminal has 1 to {MAX_WINDOW:,} rows and columns")
 
 
 async def for_agent(
@@ -97,9 +89,11 @@ async def for_agent(
         match request.WhichOneof("request"):
             case "input":
                 if not takes_input:
-                    raise InvalidRequest("input was not announced, or has ended already")
+                    raise errors.InvalidRequest("input was not announced, or has ended already")
                 if len(request.input) > MAX_CHUNK:
-                    raise InvalidRequest(f"a message of input has more than {MAX_CHUNK} bytes")
+                    raise errors.InvalidRequest(
+                        f"a message of input has more than {MAX_CHUNK} bytes"
+                    )
                 if request.input:
                     yield message(input=request.input)
             case "input_end":
@@ -108,13 +102,13 @@ async def for_agent(
                     yield message(input_end=request.input_end)
             case "window":
                 if not command.HasField("terminal"):
-                    raise InvalidRequest("the command has no terminal")
+                    raise errors.InvalidRequest("the command has no terminal")
                 check_window(request.window)
                 yield message(window=request.window)
             case "start":
-                raise InvalidRequest("a stream runs one command")
+                raise errors.InvalidRequest("a stream runs one command")
             case _:
-                raise InvalidRequest("the request is empty, or of a later release")
+                raise errors.InvalidRequest("the request is empty, or of a later release")
     if takes_input:
         yield message(input_end=exec_pb2.ExecInputEnd())
 
@@ -130,7 +124,7 @@ async def for_caller(
     async for request in _parsed(requests):
         kind = request.WhichOneof("request")
         if has_started != (kind not in ("started", "refused")):
-            raise ProtocolViolation(f"an unexpected message: {kind or 'empty'}")
+            raise errors.ProtocolViolation(f"an unexpected message: {kind or 'empty'}")
         match kind:
             case "refused":
                 raise _refusal(request.refused, agent_id)
@@ -150,7 +144,7 @@ async def for_caller(
                 yield message(end=_checked_end(request.end))
                 return
             case _:
-                raise ProtocolViolation(f"an unexpected message: {kind or 'empty'}")
+                raise errors.ProtocolViolation(f"an unexpected message: {kind or 'empty'}")
 
 
 async def _parsed(
@@ -160,24 +154,24 @@ async def _parsed(
     try:
         async for request in requests:
             yield request
-    except InvalidRequest as error:
-        raise ProtocolViolation(str(error)) from None
+    except errors.InvalidRequest as error:
+        raise errors.ProtocolViolation(str(error)) from None
 
 
 def _checked(data: bytes) -> bytes:
     if len(data) > MAX_CHUNK:
-        raise ProtocolViolation(f"a message of output has more than {MAX_CHUNK} bytes")
+        raise errors.ProtocolViolation(f"a message of output has more than {MAX_CHUNK} bytes")
     return data
 
 
 def _checked_end(end: exec_pb2.ExecEnd) -> exec_pb2.ExecEnd:
     if end.exit_code > 255 or end.signal > 127:
-        raise ProtocolViolation("the end of the command is malformed")
+        raise errors.ProtocolViolation("the end of the command is malformed")
     end.message = end.message[:MAX_MESSAGE]
     return end
 
 
-def _refusal(error: framework.Error, agent_id: AgentId) -> CroupierError:
+def _refusal(error: framework.Error, agent_id: AgentId) -> errors.CroupierError:
     found = error_from_wire(error)
-    kind = type(found) if type(found) in _OF_AGENTS else Unavailable
-    return shortened(kind(f"agent {agent_id}: {found}"))
+    kind = type(found) if type(found) in _OF_AGENTS else errors.Unavailable
+    return errors.shortened(kind(f"agent {agent_id}: {found}"))

@@ -20,12 +20,7 @@ from croupier.master.core.effects import PAUSE, Pause
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.roles import count_tasks, in_tree_order
 from croupier.master.core.state import State
-from croupier.master.services.views import (
-    view_framework,
-    view_role,
-    withheld_reason,
-    withheld_reasons,
-)
+from croupier.master.services import views
 from croupier.master.services.visibility import Visibility
 from croupier.model.errors import NotFound
 from croupier.model.ids import AgentId, FrameworkId, Role, short_id
@@ -76,10 +71,10 @@ def view_reasons(
         reasons = [_redacted(each, visible, caller) for each in reasons if each.role in roles]
     return pb.ExplainResponse(
         reasons=[_reason(_named(state, each)) for each in reasons],
-        framework=view_framework(state, framework, now, visible),
+        framework=views.view_framework(state, framework, now, visible),
         policy=state.allocator.queries.policy,
         roles=[
-            view_role(state.allocator.queries.role_status(role, tasks[role]))
+            views.view_role(state.allocator.queries.role_status(role, tasks[role]))
             for role in in_tree_order(state.allocator.queries.roles_of(framework_id))
             if visible.has_role(role)
         ],
@@ -117,7 +112,7 @@ def _reasons(
     state: State, framework: Framework, agent_id: AgentId, now: float
 ) -> Generator[Pause, None, list[PassedOver]]:
     framework_id, roles = framework.framework_id, framework.roles
-    why = withheld_reason(state.agents[agent_id]) if agent_id else None
+    why = views.withheld_reason(state.agents[agent_id]) if agent_id else None
     if why is not None:
         cause, detail = why
         return [PassedOver(cause, 1, detail, role, agent_id) for role in roles]
@@ -128,7 +123,7 @@ def _reasons(
         else:
             found.append(each)
     if not agent_id and any(each.cause not in _OF_ITS_OWN for each in found):
-        found += withheld_reasons(state, roles[0])
+        found += views.withheld_reasons(state, roles[0])
     if not agent_id:
         found += _holds(state, framework)
     return [*found, *_preemption(state, found, framework, now)]

@@ -23,14 +23,7 @@ from croupier.master.core.holds import Hold
 from croupier.master.core.roles import known_roles, with_those_below
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskSnapshot
-from croupier.master.services import views
-from croupier.master.services.filters import (
-    TaskFilter,
-    TaskTest,
-    agent_filter,
-    filter_key,
-    text_filter,
-)
+from croupier.master.services import filters, views
 from croupier.master.services.paging import NOT_LISTED, Listed, Read, ViewT
 from croupier.master.services.views import WallTime
 from croupier.master.services.visibility import Visibility
@@ -53,7 +46,7 @@ def all_agents(
     request: pb.ListAgentsRequest, wall: WallTime, caller: Principal = ANONYMOUS
 ) -> Listed[pb.AgentView]:
     """List the agents that the caller may view and that pass, except those declared gone."""
-    passes = agent_filter(request)
+    passes = filters.agent_filter(request)
     return _listed(
         "agents",
         request,
@@ -70,7 +63,7 @@ def all_frameworks(
     request: pb.ListFrameworksRequest, wall: WallTime, caller: Principal = ANONYMOUS
 ) -> Listed[pb.FrameworkView]:
     """List the frameworks that the caller may view; also removed ones that still have tasks."""
-    has_text = text_filter(request.text)
+    has_text = filters.text_filter(request.text)
     return _listed(
         "frameworks",
         request,
@@ -89,7 +82,7 @@ def all_offers(
     request: pb.ListOffersRequest, wall: WallTime, caller: Principal = ANONYMOUS
 ) -> Listed[pb.OfferView]:
     """List the outstanding offers that the caller may view."""
-    has_text = text_filter(request.text)
+    has_text = filters.text_filter(request.text)
     return _listed(
         "offers",
         request,
@@ -107,7 +100,7 @@ def all_holds(
     request: pb.ListHoldsRequest, wall: WallTime, caller: Principal = ANONYMOUS
 ) -> Listed[pb.HoldView]:
     """List the holds that the caller may view: by their role, or as their framework's owner."""
-    has_text = text_filter(request.text)
+    has_text = filters.text_filter(request.text)
 
     def is_listed(hold: Hold, visible: Visibility) -> bool:
         ids = (hold.hold_id, hold.framework_id, hold.agent_id, hold.role)
@@ -152,7 +145,7 @@ def all_roles(
     request: pb.ListRolesRequest, tasks: Counter[Role], caller: Principal = ANONYMOUS
 ) -> Listed[pb.RoleView]:
     """List visible roles with frameworks or settings, and parents; `tasks` counts those of each."""
-    has_text = text_filter(request.text)
+    has_text = filters.text_filter(request.text)
 
     def keys(state: State) -> list[str]:
         found = filter(Visibility(state, caller).has_role, known_roles(state))
@@ -171,10 +164,10 @@ def all_tasks(
     request: pb.ListTasksRequest, wall: WallTime, caller: Principal = ANONYMOUS
 ) -> Listed[pb.TaskView]:
     """List the visible tasks that pass: those with an agent, then queued, then recently ended."""
-    chosen = TaskFilter(request, wall)
-    passes: TaskTest | None = None
+    chosen = filters.TaskFilter(request, wall)
+    passes: filters.TaskTest | None = None
 
-    def test(state: State, visible: Visibility) -> TaskTest:
+    def test(state: State, visible: Visibility) -> filters.TaskTest:
         nonlocal passes
         passes = passes or chosen.test(state, visible)
         return passes
@@ -242,7 +235,7 @@ def _count_some(state: State, waiting: list[FrameworkId], counts: Counter[Role])
 
 
 def _name(name: str, request: Message) -> str:
-    key = filter_key(request)
+    key = filters.filter_key(request)
     return f"{name}/{key}" if key else name
 
 

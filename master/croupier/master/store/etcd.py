@@ -29,16 +29,7 @@ from croupier.master.core.access_records import TokenId, TokenRecord
 from croupier.master.core.records import Record, Registry
 from croupier.master.etcd import operations as op
 from croupier.master.etcd.client import EtcdClient
-from croupier.master.store.etcd_rows import (
-    RESTORING,
-    batches,
-    is_old,
-    parse_head,
-    parts_of,
-    row_of,
-    staged_rows,
-    stored_records,
-)
+from croupier.master.store import etcd_rows
 from croupier.master.store.protocol import Store
 from croupier.master.store.rows import (
     JSON_VERSION,
@@ -70,7 +61,7 @@ async def find_token(client: EtcdClient, prefix: str, token_id: TokenId) -> Toke
     if found is None:
         return None
     try:
-        row = row_of(keys, found)
+        row = etcd_rows.row_of(keys, found)
         record = decode(row.kind, row.body or b"")
     except (Damaged, zlib.error) as error:
         raise Unavailable(f"the record cannot be read: {error}") from None
@@ -128,11 +119,11 @@ class EtcdStore(Store):
             await self._transact([self._put_version()], parts)
             rows = await self._staged(parts, revision)
             _log.warning("commit_finished", records=len(rows))
-            await self._write_staged(batches(self._keys, rows), parts)
+            await self._write_staged(etcd_rows.batches(self._keys, rows), parts)
         # There may also be parts of a commit that never became durable.
         await self._transact([self._put_version(), self._unstage()])
         registry, old = await self._read()
-        for batch in batches(self._keys, old):
+        for batch in etcd_rows.batches(self._keys, old):
             await self._transact(batch)
         self._is_loaded = True
         return registry
@@ -144,7 +135,7 @@ class EtcdStore(Store):
         """See `Store`; raises FailedOver if another master leads."""
         assert self._is_loaded, "load comes first"
         rows = self._rows.encode_latest(records)
-        transactions = batches(self._keys, rows)
+        transactions = etcd_rows.batches(self._keys, rows)
         if len(transactions) == 1:
             await self._transact(transactions[0], is_commit=True)
         elif transactions:
@@ -166,7 +157,7 @@ class EtcdStore(Store):
 
     def _check_version(self, text: bytes) -> None:
         # Python refuses to read numbers of thousands of digits.
-        if text == RESTORING:
+        if text == etcd_rows.RESTORING:
             raise InvalidRequest(
                 f"the store /{self._keys.prefix} in etcd was not restored completely: run"
                 " croupier-master restore again"
@@ -197,9 +188,9 @@ class EtcdStore(Store):
             Conflict: if the revision was compacted meanwhile.
         """
         registry, old, bad = Registry(), list[Row](), list[str]()
-        async for kv in stored_records(self._client, self._keys):
+        async for kv in etcd_rows.stored_records(self._client, self._keys):
             try:
-                row = row_of(self._keys, kv)
+                row = etcd_rows.row_of(self._keys, kv)
                 registry.apply(self._rows.decode(row.kind, row.body or b""))
             except NewerRecord as error:
                 raise InvalidRequest(
@@ -210,7 +201,7 @@ class EtcdStore(Store):
                 kind, record_id = self._keys.record_of(kv.key)
                 bad.append(f"{kind} {record_id!r} ({error})")
                 continue
-            if is_old(kv):
+            if etcd_rows.is_old(kv):
                 old.append(row)
         if bad:
             others = f", and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
@@ -222,7 +213,7 @@ class EtcdStore(Store):
 
     async def _stage(self, rows: Sequence[Row]) -> int:
         """Make a large commit durable; return the number of its parts."""
-        parts = parts_of(rows)
+        parts = etcd_rows.parts_of(rows)
         for number, part in enumerate(parts, 1):
             put, is_last = op.put(self._keys.part(number), part), number == len(parts)
             await self._transact([put], len(parts) if is_last else 0, is_commit=is_last)
@@ -230,7 +221,7 @@ class EtcdStore(Store):
 
     async def _staged(self, parts: int, revision: int) -> list[Row]:
         try:
-            return await staged_rows(self._client, self._keys, parts, revision)
+            return await etcd_rows.staged_rows(self._client, self._keys, parts, revision)
         except Damaged as error:
             raise InvalidRequest(
                 f"the store /{self._keys.prefix} in etcd holds a last commit, staged in"
@@ -289,7 +280,7 @@ class EtcdStore(Store):
         if head is None:
             return 0, 0
         try:
-            return parse_head(head)
+            return etcd_rows.parse_head(head)
         except Damaged as error:
             raise InvalidRequest(
                 f"etcd holds {head.value[:80]!r} at {self._keys.head.decode()}, which is none of"

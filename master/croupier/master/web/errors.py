@@ -15,21 +15,7 @@ from typing import Final
 from aiohttp import web
 
 from croupier.master.access.rate_limits import RateExceeded
-from croupier.model.errors import (
-    Conflict,
-    CroupierError,
-    FailedOver,
-    InvalidRequest,
-    NotFound,
-    NotLeader,
-    PermissionDenied,
-    ProtocolViolation,
-    Removed,
-    TooSlow,
-    Unauthenticated,
-    Unavailable,
-    shortened,
-)
+from croupier.model import errors
 from croupier.model.log_throttle import LogThrottle
 from croupier.process.http.connections import RETRY_AFTER_S
 from croupier.process.http.routes import Requirement
@@ -41,29 +27,29 @@ TRACEBACK_S: Final = 60.0
 _log = get_logger("croupier.http")
 
 
-class TooLarge(InvalidRequest):
+class TooLarge(errors.InvalidRequest):
     """The body of a request is too large."""
 
 
-class Forbidden(PermissionDenied):
+class Forbidden(errors.PermissionDenied):
     """A request that a page of another site may have caused."""
 
 
 # The first that matches. The last one of a status has the code of answers without an error.
-_KINDS: Final[tuple[tuple[type[CroupierError], int, str], ...]] = (
+_KINDS: Final[tuple[tuple[type[errors.CroupierError], int, str], ...]] = (
     (TooLarge, 413, "too-large"),
-    (InvalidRequest, 400, "invalid"),
-    (ProtocolViolation, 400, "invalid"),
-    (Unauthenticated, 401, "unauthenticated"),
-    (PermissionDenied, 403, "permission-denied"),
-    (NotFound, 404, "not-found"),
-    (Conflict, 409, "conflict"),
-    (FailedOver, 409, "conflict"),
-    (Removed, 409, "conflict"),
+    (errors.InvalidRequest, 400, "invalid"),
+    (errors.ProtocolViolation, 400, "invalid"),
+    (errors.Unauthenticated, 401, "unauthenticated"),
+    (errors.PermissionDenied, 403, "permission-denied"),
+    (errors.NotFound, 404, "not-found"),
+    (errors.Conflict, 409, "conflict"),
+    (errors.FailedOver, 409, "conflict"),
+    (errors.Removed, 409, "conflict"),
     (RateExceeded, 429, "too-many-requests"),
-    (TooSlow, 429, "too-many-requests"),
-    (NotLeader, 503, "not-leader"),
-    (Unavailable, 503, "unavailable"),
+    (errors.TooSlow, 429, "too-many-requests"),
+    (errors.NotLeader, 503, "not-leader"),
+    (errors.Unavailable, 503, "unavailable"),
 )
 _CODES: Final = {status: code for _, status, code in _KINDS} | {
     405: "method-not-allowed",
@@ -72,19 +58,19 @@ _CODES: Final = {status: code for _, status, code in _KINDS} | {
 }
 
 
-def is_answered(error: CroupierError) -> bool:
+def is_answered(error: errors.CroupierError) -> bool:
     """Return whether `error` is one that callers may get; others are failures of the master."""
     return any(isinstance(error, kind) for kind, _, _ in _KINDS)
 
 
-def error_answer(error: CroupierError, leader_http: str = "") -> web.Response:
+def error_answer(error: errors.CroupierError, leader_http: str = "") -> web.Response:
     """Return the answer for `error`, if `is_answered`; `leader_http` is the leader's URL."""
     status, code = next((status, code) for kind, status, code in _KINDS if isinstance(error, kind))
     more: dict[str, str | None] = {}
-    if isinstance(error, NotLeader):
+    if isinstance(error, errors.NotLeader):
         more = {"leader": error.leader or None, "leader_http": leader_http or None}
     # The text may quote all of the request.
-    return _answer(status, code, str(shortened(error)), more)
+    return _answer(status, code, str(errors.shortened(error)), more)
 
 
 def plain_error(status: int, message: str, **more: str) -> web.Response:

@@ -4,19 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from croupier.master.core.messages import (
-    AgentDescription,
-    AgentFailed,
-    Heartbeat,
-    MessageArrived,
-    Offered,
-    Placed,
-    PreemptRequested,
-    Rescinded,
-    Subscribed,
-    ToFramework,
-    Updated,
-)
+from croupier.master.core import messages
 from croupier.model.ids import AgentId
 from croupier.model.isolation import feature_names
 from croupier.model.verdict import Verdict
@@ -27,32 +15,32 @@ from croupier.wire.resources import attributes_to_wire, resources_to_wire
 from croupier.wire.task import status_to_wire
 
 # The latest description of each agent that a session has carried.
-KnownAgents = dict[AgentId, AgentDescription]
+KnownAgents = dict[AgentId, messages.AgentDescription]
 
 
-def event_to_wire(message: ToFramework, known: KnownAgents) -> pb.Event:
+def event_to_wire(message: messages.ToFramework, known: KnownAgents) -> pb.Event:
     """Return the event for `message`; adds to `known` the agents that it describes."""
     match message:
-        case Offered():
+        case messages.Offered():
             described = _new(message.agent, known)
             return pb.Event(offers=pb.Offers(offers=[offer_to_wire(message)], agents=described))
         case Verdict():
             return pb.Event(verdict=verdict_to_wire(message))
-        case Updated(statuses):
+        case messages.Updated(statuses):
             update = pb.Update(statuses=[status_to_wire(status) for status in statuses])
             return pb.Event(update=update)
-        case Placed(agent, statuses):
+        case messages.Placed(agent, statuses):
             update = pb.Update(statuses=[status_to_wire(status) for status in statuses])
             update.agents.extend(_new(agent, known))
             return pb.Event(update=update)
-        case Rescinded(offer_id, reason):
+        case messages.Rescinded(offer_id, reason):
             return pb.Event(rescind=pb.Rescind(offer_id=offer_id, reason=reason))
-        case AgentFailed(agent_id, hostname, text):
+        case messages.AgentFailed(agent_id, hostname, text):
             return pb.Event(failure=pb.Failure(agent_id=agent_id, hostname=hostname, message=text))
-        case MessageArrived(task_id, agent_id, data):
+        case messages.MessageArrived(task_id, agent_id, data):
             arrived = pb.MessageArrived(task_id=task_id, agent_id=agent_id, data=data)
             return pb.Event(message_arrived=arrived)
-        case PreemptRequested(task_ids, agent_id, grace_s, role, reason):
+        case messages.PreemptRequested(task_ids, agent_id, grace_s, role, reason):
             return pb.Event(
                 preempt_request=pb.PreemptRequest(
                     task_ids=task_ids,
@@ -62,7 +50,7 @@ def event_to_wire(message: ToFramework, known: KnownAgents) -> pb.Event:
                     reason=reason,
                 )
             )
-        case Subscribed(framework_id, heartbeat_s, master_id):
+        case messages.Subscribed(framework_id, heartbeat_s, master_id):
             return pb.Event(
                 subscribed=pb.Subscribed(
                     framework_id=framework_id,
@@ -73,7 +61,7 @@ def event_to_wire(message: ToFramework, known: KnownAgents) -> pb.Event:
                     takes_submissions=True,
                 )
             )
-        case Heartbeat():
+        case messages.Heartbeat():
             return pb.Event(heartbeat=pb.Heartbeat())
         case _:
             assert_never(message)
@@ -95,7 +83,7 @@ def verdict_to_wire(verdict: Verdict) -> pb.Verdict:
     return wire
 
 
-def agent_to_wire(agent: AgentDescription) -> pb.AgentDescription:
+def agent_to_wire(agent: messages.AgentDescription) -> pb.AgentDescription:
     """Return the description of an agent that frameworks get."""
     return pb.AgentDescription(
         agent_id=agent.agent_id,
@@ -106,7 +94,7 @@ def agent_to_wire(agent: AgentDescription) -> pb.AgentDescription:
     )
 
 
-def offer_to_wire(offer: Offered) -> pb.Offer:
+def offer_to_wire(offer: messages.Offered) -> pb.Offer:
     """Return an offer without the description of its agent."""
     return pb.Offer(
         offer_id=offer.offer_id,
@@ -118,7 +106,7 @@ def offer_to_wire(offer: Offered) -> pb.Offer:
     )
 
 
-def _new(agent: AgentDescription, known: KnownAgents) -> list[pb.AgentDescription]:
+def _new(agent: messages.AgentDescription, known: KnownAgents) -> list[pb.AgentDescription]:
     """Return the agent's description, unless the session has carried it."""
     if known.get(agent.agent_id) is agent:
         return []

@@ -15,17 +15,7 @@ from croupier.master.core.effects import SessionId
 from croupier.master.core.events import FrameworkCalled, Register, Subscribe
 from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.roles import changed_settings
-from croupier.master.eventlog.lines import (
-    Head,
-    KnownAgent,
-    KnownFramework,
-    KnownOffer,
-    KnownRole,
-    KnownTask,
-    Line,
-    LogEntry,
-    Outcome,
-)
+from croupier.master.eventlog import lines
 from croupier.model.attributes import Attributes, facts_of
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
@@ -121,7 +111,7 @@ class History:
         agents, frameworks, tasks: in order of time, as `role_changes` are.
     """
 
-    def __init__(self, head: Head) -> None:
+    def __init__(self, head: lines.Head) -> None:
         self.head = head
         self.end = head.at
         self.roles: dict[Role, RoleSettings] = dict(head.roles) if head.part == 1 else {}
@@ -145,9 +135,9 @@ class History:
         """The time of the first line."""
         return self.head.at
 
-    def take(self, line: Line) -> None:
+    def take(self, line: lines.Line) -> None:
         """Add one more line. Only the oldest file's description of the state counts."""
-        if isinstance(line, LogEntry):
+        if isinstance(line, lines.LogEntry):
             self.end = line.at
             self.events += 1
             self._take_entry(line)
@@ -161,20 +151,20 @@ class History:
 
     # The state at the beginning.
 
-    def _take_known(self, line: Line) -> None:
+    def _take_known(self, line: lines.Line) -> None:
         match line:
-            case KnownRole(role, settings):
+            case lines.KnownRole(role, settings):
                 self.roles[role] = self._set[role] = settings
-            case KnownAgent():
+            case lines.KnownAgent():
                 self._agent_came(line.agent_id, line, self.start)
-            case KnownFramework(framework_id):
+            case lines.KnownFramework(framework_id):
                 stay = self._framework_came(framework_id, line.name, line.roles, self.start)
                 if line.session:
                     self._sessions[SessionId(line.session)] = stay
                 self._declare(stay, line.demands, self.start)
-            case KnownOffer(offer_id):
+            case lines.KnownOffer(offer_id):
                 self._offers[offer_id] = (self.start, line.role)
-            case KnownTask():
+            case lines.KnownTask():
                 run = TaskRun(
                     line.framework_id, line.role, line.agent_id, line.resources, line.since
                 )
@@ -184,7 +174,7 @@ class History:
 
     # Events.
 
-    def _take_entry(self, entry: LogEntry) -> None:
+    def _take_entry(self, entry: lines.LogEntry) -> None:
         match entry.event:
             case Register():
                 self._on_register(entry, entry.event)
@@ -199,7 +189,7 @@ class History:
         for outcome in entry.outcomes:
             self._on_outcome(entry.at, outcome)
 
-    def _on_register(self, entry: LogEntry, event: Register) -> None:
+    def _on_register(self, entry: lines.LogEntry, event: Register) -> None:
         agent_id = _outcome_id(entry.outcomes, "agent")
         if agent_id is None:
             return
@@ -218,7 +208,7 @@ class History:
             )
             self._launched(key, run)
 
-    def _on_subscribe(self, entry: LogEntry, event: Subscribe) -> None:
+    def _on_subscribe(self, entry: lines.LogEntry, event: Subscribe) -> None:
         framework_id = _outcome_id(entry.outcomes, "framework")
         if framework_id is None:
             return
@@ -232,7 +222,7 @@ class History:
             stay.demands.quiet(entry.at)
         self._declare(stay, event.demands, entry.at)
 
-    def _on_called(self, entry: LogEntry, event: FrameworkCalled) -> None:
+    def _on_called(self, entry: lines.LogEntry, event: FrameworkCalled) -> None:
         stay = self._sessions.get(event.session)
         if stay is None:
             return
@@ -248,7 +238,7 @@ class History:
             case _:
                 pass
 
-    def _on_accept(self, entry: LogEntry, stay: FrameworkStay, call: calls.Accept) -> None:
+    def _on_accept(self, entry: lines.LogEntry, stay: FrameworkStay, call: calls.Accept) -> None:
         agents = {
             outcome[2]: AgentId(outcome[4]) for outcome in entry.outcomes if outcome[0] == "task"
         }
@@ -265,7 +255,7 @@ class History:
             run = TaskRun(*place, entry.at, *wanted)
             self._launched((stay.framework_id, task.task_id), run)
 
-    def _on_submit(self, entry: LogEntry, stay: FrameworkStay, call: calls.Submit) -> None:
+    def _on_submit(self, entry: lines.LogEntry, stay: FrameworkStay, call: calls.Submit) -> None:
         role = stay.roles[0] if call.role is None else call.role
         taken = {outcome[2] for outcome in entry.outcomes if outcome[0] == "task"}
         for task in call.tasks:
@@ -278,7 +268,7 @@ class History:
         place = (key[0], queued.role, agent_id, queued.demand.unit)
         self._launched(key, TaskRun(*place, at, queued.at, queued.demand))
 
-    def _on_roles(self, entry: LogEntry, event: UpdateRoles) -> None:
+    def _on_roles(self, entry: lines.LogEntry, event: UpdateRoles) -> None:
         changed = {outcome[1] for outcome in entry.outcomes if outcome[0] == "role"}
         if not changed:
             return
@@ -287,7 +277,7 @@ class History:
                 self._set[role] = settings
                 self.role_changes.append((entry.at, role, settings))
 
-    def _on_outcome(self, at: float, outcome: Outcome) -> None:
+    def _on_outcome(self, at: float, outcome: lines.Outcome) -> None:
         match outcome:
             case ("offer", offer_id, _, role, _):
                 self._offers[OfferId(offer_id)] = (at, Role(role))
@@ -312,7 +302,7 @@ class History:
 
     # Changes.
 
-    def _agent_came(self, agent_id: AgentId, came: KnownAgent | Register, at: float) -> None:
+    def _agent_came(self, agent_id: AgentId, came: lines.KnownAgent | Register, at: float) -> None:
         total, attributes, features = came.total, came.attributes, came.features
         before = self._agents.get(agent_id)
         if before is not None:
@@ -367,5 +357,5 @@ def _note_insatiable(stay: FrameworkStay) -> None:
             stay.note_endless(tracked)
 
 
-def _outcome_id(did: Iterable[Outcome], what: str) -> str | None:
+def _outcome_id(did: Iterable[lines.Outcome], what: str) -> str | None:
     return next((outcome[1] for outcome in did if len(outcome) > 1 and outcome[0] == what), None)

@@ -17,13 +17,7 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from croupier.model.errors import (
-    CroupierError,
-    InvalidRequest,
-    PermissionDenied,
-    Unauthenticated,
-    Unavailable,
-)
+from croupier.model import errors
 from croupier.model.principal import PrincipalKind
 from croupier.net.credentials import BEARER, read_token
 from croupier.net.trust_domain import split_uri
@@ -42,11 +36,11 @@ _NAMES: Final = frozenset(
 IN_URL: Final = (
     "a credential in a URL ends up in logs; send it in the header Authorization: Bearer TOKEN\n"
 )
-_STATUS: Final[tuple[tuple[type[CroupierError], int], ...]] = (
-    (InvalidRequest, 400),
-    (Unauthenticated, 401),
-    (PermissionDenied, 403),
-    (Unavailable, 503),
+_STATUS: Final[tuple[tuple[type[errors.CroupierError], int], ...]] = (
+    (errors.InvalidRequest, 400),
+    (errors.Unauthenticated, 401),
+    (errors.PermissionDenied, 403),
+    (errors.Unavailable, 503),
 )
 
 
@@ -82,7 +76,7 @@ def bearer_of(request: web.Request) -> str | None:
     value = values[0]
     is_bearer = value[: len(BEARER)].lower() == BEARER.lower()
     if len(values) > 1 or not is_bearer or len(value) > MAX_HEADER:
-        raise Unauthenticated("give one header Authorization: Bearer TOKEN")
+        raise errors.Unauthenticated("give one header Authorization: Bearer TOKEN")
     return value[len(BEARER) :].strip()
 
 
@@ -117,12 +111,12 @@ def is_token_of_file(token: str, path: Path) -> bool:
     """Return whether `token` is on the first line of a file, read now; raises Unavailable."""
     try:
         expected = read_token(path)
-    except InvalidRequest as error:
-        raise Unavailable(str(error)) from None
+    except errors.InvalidRequest as error:
+        raise errors.Unavailable(str(error)) from None
     return hmac.compare_digest(token.encode(errors="replace"), expected.encode())
 
 
-def refusal(error: CroupierError, requirement: Requirement | None) -> web.Response:
+def refusal(error: errors.CroupierError, requirement: Requirement | None) -> web.Response:
     """Return the answer to a request that does not meet the requirement of its route."""
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 403)
     headers: dict[str, str] = {}
@@ -159,14 +153,14 @@ def clients_only(trust_domain: Callable[[], str]) -> CheckCredential:
 
     async def check(presented: HttpCredential) -> None:
         if presented.token is not None:
-            raise Unauthenticated("the bearer token is not the one in --metrics-token-file")
+            raise errors.Unauthenticated("the bearer token is not the one in --metrics-token-file")
         found = identities_in(presented.uris, trust_domain())
         if not found:
-            raise Unauthenticated(
+            raise errors.Unauthenticated(
                 "metrics need the client certificate of a client of this cluster, or the token in"
                 " --metrics-token-file"
             )
         if not any(each.startswith(f"{PrincipalKind.CLIENT.value}/") for each in found):
-            raise PermissionDenied(f"{found[0]} may not read metrics; only clients may")
+            raise errors.PermissionDenied(f"{found[0]} may not read metrics; only clients may")
 
     return check
