@@ -12,6 +12,7 @@ from croupier.agent.core.tasks import Key
 from croupier.agent.reactor import Message
 from croupier.model.agent_orders import (
     AcknowledgeUpdate,
+    DestroyVolume,
     ExecutorMessage,
     KillTask,
     LaunchGroup,
@@ -122,8 +123,9 @@ def effect_text(effect: fx.Effect) -> str:
         case fx.CancelLaunch(key) | fx.Forget(key):
             verb = "cancel" if isinstance(effect, fx.CancelLaunch) else "forget"
             return f"{verb} {named(key)}"
-        case fx.ForgetGroup((_, group_id)):
-            return f"forget group {group_id}"
+        case fx.ForgetGroup((_, name)) | fx.RemoveVolume(DestroyVolume(name)):
+            verb = "forget group" if isinstance(effect, fx.ForgetGroup) else "remove volume"
+            return f"{verb} {name}"
         case fx.Outdated(key, epoch):
             return f"outdated {named(key)} epoch {epoch}"
         case fx.CheckHealth(within_s, is_thorough):

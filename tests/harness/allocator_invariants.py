@@ -96,7 +96,7 @@ def _check_holdings(tree: Tree, pool: AgentPool, charges: Charges) -> None:
             assert agent.cut_from is not None
             assert agent.cut_from.holds[agent.agent_id] is agent
             assert agent.cut_from.tasks is agent.tasks
-    users = Counter(agent.owner for agent in pool.agents.values())
+    users = Counter(agent.owner for agent in pool.agents.values() if not agent.is_kept)
     assert all(leaf.holds == users[leaf] for leaf in tree.leaves.values())
     for leaf in tree.leaves.values():
         assert all(pending.outstanding >= 0 for pending in leaf.pending or ())

@@ -47,7 +47,7 @@ class Boxes:
         options: tuple[str, ...] = (),
         user: UnixUser | None = None,
         read_only: tuple[str, ...] = (),
-        shared: str = "",
+        shared: tuple[str, ...] = (),
     ) -> None:
         """Start a task."""
         user = user or self.user

@@ -25,6 +25,7 @@ from croupier.master.core.settings import Settings
 from croupier.master.core.tasks import Task
 from croupier.model.agent_orders import (
     AcknowledgeUpdate,
+    DestroyVolume,
     KillTask,
     LaunchGroup,
     LaunchTask,
@@ -46,7 +47,7 @@ from tests.harness.scenario_commands import AccessCommands, OperatorCommands
 from tests.harness.scenario_tasks import TaskCommands
 from tests.harness.secured_world import NOW_MS, SecuredWorld
 from tests.harness.tenants import TENANTS
-from tests.harness.world import World, in_group, make_task, with_executor
+from tests.harness.world import World, in_group, make_task, with_executor, with_volumes
 
 # Scenarios use longer leases than the default maximum.
 LEASES = Settings(max_offer_lease_s=60.0)
@@ -201,11 +202,12 @@ class Story(AccessCommands, AgentCommands, OperatorCommands, TaskCommands):
         box = options.pop("isolation", "")
         isolation = Isolation("namespaces" in box, "no-network" in box, box * (":" in box))
         named = [f"m-{each}" for each in _several(options.pop("from", ""))]
+        volumes = options.pop("volumes", "")
         session, offers = self._sessions[plain[0]], self.world.offers(self._sessions[plain[0]])
         wanted = named or [o.offer_id for o in offers if "all" in plain or o.role == role] or None
         tasks = [
             replace(
-                make_task(task, each),
+                with_volumes(make_task(task, each), volumes),
                 command=run_as,
                 grace_ms=grace_ms,
                 limits=limits,
@@ -385,6 +387,8 @@ def _order_text(message: object) -> str:
         case KillTask(_, task_id, grace_ms, reason):
             grace = "" if grace_ms is None else f" within {grace_ms / 1000:g} s"
             return f"kill {task_id} {reason.name}{grace}"
+        case DestroyVolume(volume_id):
+            return f"destroy volume {volume_id}"
         case ResendUpdates():
             return "resend"
         case AcknowledgeUpdate(_, task_id, sequence):

@@ -14,7 +14,7 @@ from croupier.model.ids import FrameworkId, HoldId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Source, TaskState, TaskStatus
 from tests.harness.scenario_commands import Commands
-from tests.harness.world import in_group, make_task, with_executor
+from tests.harness.world import in_group, make_task, with_executor, with_volumes
 
 
 def task_names(words: list[str]) -> list[str]:
@@ -36,7 +36,10 @@ class TaskCommands(Commands):
 
     def _do_submit(self, plain: list[str], options: dict[str, str]) -> None:
         resources = options.get("each", "cpus:1;mem:1GB")
-        tasks = tuple(make_task(name, resources) for name in task_names(plain[1:]))
+        volumes = options.get("volumes", "")
+        tasks = tuple(
+            with_volumes(make_task(name, resources), volumes) for name in task_names(plain[1:])
+        )
         if "group" in options:
             tasks = tuple(in_group(options["group"], task) for task in tasks)
         if "executor" in options:
@@ -97,12 +100,19 @@ class TaskCommands(Commands):
         self._out.append(", ".join(f"{name} {known[name].hold.value}" for name in names))
 
     def _do_hold(self, plain: list[str], options: dict[str, str]) -> None:
-        """Hold resources of all offers: `hold F h1 cpus:1 [for-role] [ttl=60] [t1=cpus:1]`."""
+        """Hold resources of all offers: `hold F h1 cpus:1 [for-role] [volume] [t1=cpus:1]`."""
         session, ttl_s = self._sessions[plain[0]], float(options.pop("ttl", 0))
         hold = calls.MakeHold(
-            HoldId(plain[1]), Resources.parse(plain[2]), round(ttl_s * 1000), "for-role" in plain
+            HoldId(plain[1]),
+            Resources.parse(plain[2]),
+            round(ttl_s * 1000),
+            "for-role" in plain,
+            "volume" in plain,
         )
-        tasks = tuple(make_task(task, each) for task, each in options.items())
+        volumes = options.pop("volumes", "")
+        tasks = tuple(
+            with_volumes(make_task(task, each), volumes) for task, each in options.items()
+        )
         offers = tuple(offer.offer_id for offer in self.world.offers(session))
         self.world.call(session, calls.Accept(offers, tasks, holds=(hold,)))
 

@@ -49,6 +49,7 @@ from croupier.model.roles import RoleSettings
 from croupier.model.task import Command, Reason, Source, TaskInfo, TaskState, TaskStatus
 from croupier.model.task_group import TaskGroup, parse_part
 from croupier.model.verdict import Verdict
+from croupier.model.volume import VolumeMount
 from tests.harness.invariants import check_state
 
 # Names the masters of a world that restarts; the first is CLUSTER-1.
@@ -329,6 +330,15 @@ def with_executor(task: TaskInfo, executor_id: str = "") -> TaskInfo:
     if executor_id:
         return replace(task, command=Command(), executor_id=TaskId(executor_id))
     return replace(task, executor=ExecutorSpec())
+
+
+def with_volumes(task: TaskInfo, named: str) -> TaskInfo:
+    """Return a task with volumes: `v1,v2@ROLE`, each under its own name."""
+    mounts = []
+    for each in named.split(",") if named else ():
+        volume_id, _, role = each.partition("@")
+        mounts.append(VolumeMount(volume_id, volume_id, role=role))
+    return replace(task, volumes=tuple(mounts))
 
 
 def in_group(group_id: str, task: TaskInfo, part: str = "member") -> TaskInfo:

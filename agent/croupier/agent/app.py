@@ -25,7 +25,6 @@ from croupier.agent.executors.service import ExecutorServer
 from croupier.agent.executors.streams import Streams
 from croupier.agent.fencing import NewestMaster
 from croupier.agent.gauges import FAMILIES, AgentView
-from croupier.agent.group_directories import GroupDirectories
 from croupier.agent.health_check import HealthCheck
 from croupier.agent.isolation.assembly import assemble
 from croupier.agent.isolation.cgroup.isolator import shims_of
@@ -44,6 +43,7 @@ from croupier.agent.reactor import Reactor
 from croupier.agent.recover import end_unknown_runs, recovered_state, take_identity
 from croupier.agent.sandbox import Sandboxes
 from croupier.agent.secret_files import SecretFiles
+from croupier.agent.shared_directories import SharedDirectories
 from croupier.agent.shim.build import Shim, prepare_shim
 from croupier.agent.supervisor import Supervisor
 from croupier.agent.task_usage import TaskUsage
@@ -181,7 +181,7 @@ class AgentDaemon:
         put, clock = self._inbox.put_now, self._clock
         janitor = Janitor(sandboxes, clock)
         janitor.adopt([*self.state.tasks, *self.state.voided])
-        groups = GroupDirectories(work_dir.groups, sandboxes)
+        groups = SharedDirectories(work_dir.groups, sandboxes)
         groups.keep(self.state.groups)
         health_check = HealthCheck(work_dir, checkpoint, shim, put, clock, self._rng)
         secret_files = SecretFiles(work_dir.path)
@@ -222,6 +222,7 @@ class AgentDaemon:
             pulls_of(isolation, put, self._opened),
             trim,
             groups,
+            SharedDirectories(work_dir.volumes, sandboxes),
             executors,
         )
         reactor = Reactor(self.state, self.link, machine, put, metrics, clock)

@@ -16,7 +16,6 @@ from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Vanished
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import GroupKey, Key
 from croupier.agent.executors.service import ExecutorServer
-from croupier.agent.group_directories import GroupDirectories
 from croupier.agent.health_check import HealthCheck
 from croupier.agent.isolation.image_pulls import Pulls
 from croupier.agent.isolation.isolator import Launch, Layers
@@ -25,12 +24,13 @@ from croupier.agent.janitor import Janitor
 from croupier.agent.output_trim import OutputTrim
 from croupier.agent.sandbox import Sandboxes
 from croupier.agent.secret_files import SecretFiles, SecretsUndeliverable
+from croupier.agent.shared_directories import SharedDirectories, volume_key
 from croupier.agent.shim.start import cannot_start
 from croupier.agent.supervisor import Supervisor
 from croupier.agent.unix_user import UnixUser
-from croupier.model.agent_orders import LaunchTask
+from croupier.model.agent_orders import DestroyVolume, LaunchTask
 from croupier.model.errors import InvalidRequest, Unavailable
-from croupier.model.ids import AgentId
+from croupier.model.ids import AgentId, FrameworkId
 from croupier.model.secrets import DIRECTORY_VARIABLE
 from croupier.model.task import TaskInfo
 from croupier.model.task_group import GROUP_DIRECTORY
@@ -76,6 +76,7 @@ class LocalMachine:
         pulls: fetches images; None: tasks cannot have some.
         output: bounds the output of tasks.
         groups: has the directories that tasks of a group share.
+        volumes: has those of volumes.
         executors: the server for executors.
     """
 
@@ -89,7 +90,8 @@ class LocalMachine:
     failed: Callable[[str], None]
     pulls: Pulls | None
     output: OutputTrim
-    groups: GroupDirectories
+    groups: SharedDirectories
+    volumes: SharedDirectories
     executors: ExecutorServer
 
     def has_sandbox(self, order: LaunchTask) -> bool:
@@ -126,6 +128,7 @@ class LocalMachine:
                     spawn.run, key, info, sandbox.path, argv, environment, user, program=argv[0]
                 )
                 launch = self._with_group(launch, state.tasks[key].group)
+                launch = self._with_volumes(launch, key[0], sandbox.home)
                 launch = self._with_secrets(self._as_executor(launch), spawn)
                 self.supervisor.spawn(self._isolated(launch), sandbox)
                 self.output.add(key, info)
@@ -209,7 +212,22 @@ class LocalMachine:
             return launch
         path = self.groups.make(group)
         environment = {**launch.environment, GROUP_DIRECTORY: path}
-        return replace(launch, environment=environment, shared=path)
+        return replace(launch, environment=environment, shared=(*launch.shared, path))
+
+    def _with_volumes(self, launch: Launch, framework_id: FrameworkId, home: int) -> Launch:
+        """Give the task its volumes: links in its sandbox, open as `home`."""
+        shared, shown = list(launch.shared), list(launch.shown)
+        for mount in launch.info.volumes:
+            path = self.volumes.make(volume_key(mount.volume_id, framework_id, mount.role))
+            os.symlink(path, mount.path, dir_fd=home)
+            (shown if mount.read_only else shared).append(path)
+        return replace(launch, shared=tuple(shared), shown=tuple(shown))
+
+    def remove_volume(self, volume: DestroyVolume) -> None:
+        """Remove the directory of a volume, if there is one."""
+        role = "" if volume.framework_id else volume.role
+        with suppress(OSError):
+            self.volumes.remove(volume_key(volume.volume_id, volume.framework_id, role))
 
     def _with_secrets(self, launch: Launch, spawn: Spawn) -> Launch:
         """Deliver the task's secrets as variables or files."""

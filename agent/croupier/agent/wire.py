@@ -10,6 +10,7 @@ from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key, LocalTask
 from croupier.model.agent_orders import (
     AcknowledgeUpdate,
+    DestroyVolume,
     ExecutorMessage,
     KillTask,
     LaunchGroup,
@@ -20,7 +21,7 @@ from croupier.model.agent_orders import (
 from croupier.model.errors import InvalidRequest, ProtocolViolation
 from croupier.model.executor import news_size
 from croupier.model.health import Problem
-from croupier.model.ids import DEFAULT_ROLE, FrameworkId, TaskId, check_role
+from croupier.model.ids import DEFAULT_ROLE, FrameworkId, HoldId, TaskId, check_role
 from croupier.model.isolation import feature_names
 from croupier.model.secrets import SecretValues
 from croupier.model.store_position import check_epoch
@@ -179,6 +180,13 @@ def order_from_wire(order: pb.Order) -> Event:
             return RecallTask(FrameworkId(order.recall.framework_id), TaskId(order.recall.task_id))
         case "executor_message":
             return message_from_wire(order.executor_message)
+        case "destroy_volume":
+            volume = order.destroy_volume
+            return DestroyVolume(
+                HoldId(volume.volume_id),
+                FrameworkId(volume.framework_id),
+                check_role(volume.role or DEFAULT_ROLE),
+            )
         case "resend":
             return ResendUpdates(FrameworkId(order.resend.framework_id))
         case kind:

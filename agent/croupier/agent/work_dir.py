@@ -17,7 +17,7 @@ _LOCK_POLL_S = 0.05
 # Permission of all users to pass through a directory.
 _PASS = 0o011
 # Directories in which the agent makes and removes files.
-PARTS = ("sandboxes", "groups", "runs", "execs", "removed", "spare", "executors")
+PARTS = ("sandboxes", "groups", "volumes", "runs", "execs", "removed", "spare", "executors")
 # A file that exists from an agent's first start on.
 LOCK = "lock"
 # Advice to the operator of an agent whose work dir was removed.
@@ -38,7 +38,8 @@ class WorkDir:
     def __init__(self, path: Path, lock_fd: int) -> None:
         """Call `open` instead."""
         self.path, self.lock_fd = path, lock_fd
-        self.sandboxes, self.groups = path / "sandboxes", path / "groups"
+        self.sandboxes = path / "sandboxes"
+        self.groups, self.volumes = path / "groups", path / "volumes"
         self.runs, self.execs = path / "runs", path / "execs"
 
     @classmethod
@@ -84,10 +85,10 @@ def _prepare(path: Path, *, is_passable: bool) -> tuple[Path, int]:
             _make_passable(path)
         path.mkdir(parents=True, exist_ok=True)
         _refuse_links(path)
-        for part in ("sandboxes", "groups"):
+        for part in ("sandboxes", "groups", "volumes"):
             (path / part).mkdir(mode=0o711, exist_ok=True)
         if is_passable:
-            for passed in (path, path / "sandboxes", path / "groups"):
+            for passed in (path, path / "sandboxes", path / "groups", path / "volumes"):
                 _let_pass(passed)
         fd = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:

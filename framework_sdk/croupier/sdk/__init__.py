@@ -40,6 +40,7 @@ from croupier.model.isolation import Isolation, Limits, Usage
 from croupier.model.resources import Resources
 from croupier.model.task import Reason, TaskState, TaskStatus
 from croupier.model.verdict import OperationVerdict, TaskVerdict, Verdict
+from croupier.model.volume import VolumeMount
 from croupier.sdk.core.offers import fit
 from croupier.sdk.credentials import Credentials
 from croupier.sdk.framework import Framework
@@ -82,6 +83,7 @@ __all__ = [
     "Unavailable",
     "Usage",
     "Verdict",
+    "VolumeMount",
     "enforces",
     "equals",
     "exists",

@@ -18,10 +18,13 @@ class Hold:
     Attributes:
         ttl_s: seconds until the hold ends; None: it ends only when it is released.
         for_role: whether all frameworks in the role, and below it, may use it.
+        volume: whether it is a volume: tasks that name it, as `Task(volumes=...)`, find a directory
+            that stays until it is released. Its resources are disk only, and nobody is offered it.
         id: unique in the cluster among the holds that live.
     """
 
     resources: Resources
     ttl_s: float | None = None
     for_role: bool = False
+    volume: bool = False
     id: str = field(default_factory=lambda: uuid.uuid4().hex)

@@ -19,6 +19,7 @@ from croupier.model.secrets import SecretValues, looks_secret
 from croupier.model.task import Command, TaskInfo
 from croupier.model.task_checks import check_task
 from croupier.model.task_group import GroupPart, TaskGroup, parse_part
+from croupier.model.volume import VolumeMount
 from croupier.sdk.log import log_event
 
 
@@ -66,6 +67,7 @@ class Task:
         executor: ExecutorSpec | None = None,
         executor_id: str = "",
         data: bytes = b"",
+        volumes: Sequence[VolumeMount] = (),
     ) -> None:
         """Describe a task.
 
@@ -100,6 +102,7 @@ class Task:
             part: its part in a group: `member` (if it does not end as FINISHED, all others are
                 ended), `sidecar` (its end ends no other, and it is ended with the last member) or
                 `leader` (its end ends all others).
+            volumes: those that it uses; it is launched only on their agent. See `Hold.volume`.
             executor: makes the task an executor, whose program runs a
                 `croupier.sdk.executor.Executor`.
             executor_id: the task id of the executor that runs the task, on the same agent, in
@@ -131,6 +134,7 @@ class Task:
             executor=executor,
             executor_id=TaskId(executor_id),
             data=data,
+            volumes=tuple(volumes),
         )
         check_task(self.info)
         for variable, value in self.info.command.environment.items():

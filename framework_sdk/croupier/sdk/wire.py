@@ -70,6 +70,7 @@ def _hold_to_wire(hold: Hold) -> pb.Hold:
         resources=resources_to_wire(hold.resources),
         ttl_ms=0 if hold.ttl_s is None else max(1, to_milliseconds("the ttl", hold.ttl_s)),
         for_role=hold.for_role,
+        volume=hold.volume,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from croupier.model.ids import FrameworkId, Role, TaskId
+from croupier.model.ids import FrameworkId, HoldId, Role, TaskId
 from croupier.model.task import Reason, TaskInfo
 from croupier.model.value import value
 
@@ -82,6 +82,15 @@ class ExecutorMessage:
     data: bytes
 
 
+@value
+class DestroyVolume:
+    """Remove the directory of a volume of a framework; without one, of the role."""
+
+    volume_id: HoldId
+    framework_id: FrameworkId
+    role: Role
+
+
 TaskOrder = (
     RecallTask
     | LaunchTask
@@ -90,4 +99,5 @@ TaskOrder = (
     | AcknowledgeUpdate
     | ResendUpdates
     | ExecutorMessage
+    | DestroyVolume
 )

@@ -44,6 +44,7 @@ class Feature(Enum):
         IMAGES: run a task in a container image or root directory.
         USAGE: measure all processes of a task, not only those that it waited for.
         GROUPS: start and end the tasks of a group together.
+        VOLUMES: keep directories for tasks that come later.
         EXECUTORS: run executors, and tasks in them.
         MESOS_EXECUTORS: run executors of Mesos.
     """
@@ -62,13 +63,14 @@ class Feature(Enum):
     USAGE = "usage"
     DISK_QUOTA = "disk-quota"
     GROUPS = "groups"
+    VOLUMES = "volumes"
     EXECUTORS = "executors"
     MESOS_EXECUTORS = "mesos-executors"
 
 
 Features = frozenset[Feature]
 NO_FEATURES: Final[Features] = frozenset()
-OF_EVERY_AGENT: Final[Features] = frozenset({Feature.GROUPS, Feature.EXECUTORS})
+OF_EVERY_AGENT: Final[Features] = frozenset({Feature.GROUPS, Feature.EXECUTORS, Feature.VOLUMES})
 # No isolator is needed for these.
 WITHOUT_ISOLATOR: Final = OF_EVERY_AGENT | {Feature.MESOS_EXECUTORS}
 _BY_NAME: Final = {feature.value: feature for feature in Feature}

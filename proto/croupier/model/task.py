@@ -33,6 +33,7 @@ from croupier.model.output_bound import NO_OUTPUT_BOUND, OutputBound
 from croupier.model.resources import Resources
 from croupier.model.secrets import WITHHELD, SealedValue
 from croupier.model.task_group import GroupPart, TaskGroup
+from croupier.model.volume import VolumeMount
 
 # The sequence number of a terminal update by the master: above all numbers of agents.
 MASTER_SEQUENCE = 2**62
@@ -237,6 +238,7 @@ class TaskInfo:
         executor_id: the executor that runs it, in place of a command; empty: it has none.
         data: bytes for that executor, or of the executor itself.
         group: its membership in a group; None: it is in none.
+        volumes: the volumes that it uses.
         encoded: the message that describes it, as it came, so that it need not be written again;
             empty if there is none. A copy that differs has none. It holds no secret.
     """
@@ -255,6 +257,7 @@ class TaskInfo:
     executor_id: TaskId = NO_TASK
     data: bytes = b""
     group: TaskGroup | None = None
+    volumes: tuple[VolumeMount, ...] = ()
     encoded: bytes = field(init=False, default=b"", compare=False, repr=False)
 
     def with_encoded(self, encoded: bytes) -> TaskInfo:
@@ -272,6 +275,7 @@ class TaskInfo:
             + self.command.size
             + len(self.isolation.image)
             + len(self.group_id)
+            + sum(mount.size for mount in self.volumes)
             + len(self.executor_id)
             + len(self.data)
             + sum(len(key) + len(value) for key, value in self.labels)
@@ -295,6 +299,8 @@ class TaskInfo:
             needs |= {Feature.EXECUTORS}
         if self.executor is not None and self.executor.api == MESOS_API:
             needs |= {Feature.MESOS_EXECUTORS}
+        if self.volumes:
+            needs |= {Feature.VOLUMES}
         return needs if self.group is None else needs | {Feature.GROUPS}
 
     def outline(self) -> TaskInfo:

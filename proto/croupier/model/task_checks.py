@@ -13,6 +13,7 @@ from croupier.model.output_bound import NO_OUTPUT_BOUND
 from croupier.model.scalar import format_scalar
 from croupier.model.secrets import MAX_SEALED, check_secret_names
 from croupier.model.task import Command, TaskInfo
+from croupier.model.volume import check_mounts
 
 # Characters of a name.
 MAX_NAME = 4096
@@ -47,6 +48,9 @@ def check_task(task: TaskInfo) -> None:
     task.output.check()
     _check_limits(task)
     task.isolation.check()
+    if task.volumes:
+        is_boxed = task.isolation.namespaces or bool(task.isolation.image)
+        check_mounts(task.volumes, is_boxed=is_boxed)
     if task.group is not None:
         task.group.check()
         if task.isolation.no_network:

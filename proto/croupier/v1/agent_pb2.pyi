@@ -665,6 +665,7 @@ class Order(_message.Message):
     RECALL_FIELD_NUMBER: _builtins.int
     EXECUTOR_MESSAGE_FIELD_NUMBER: _builtins.int
     LAUNCH_GROUP_FIELD_NUMBER: _builtins.int
+    DESTROY_VOLUME_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def registered(self) -> Global___Registered: ...
     @_builtins.property
@@ -687,6 +688,8 @@ class Order(_message.Message):
     def executor_message(self) -> Global___ExecutorMessage: ...
     @_builtins.property
     def launch_group(self) -> Global___LaunchTaskGroup: ...
+    @_builtins.property
+    def destroy_volume(self) -> Global___DestroyVolume: ...
     def __init__(
         self,
         *,
@@ -701,12 +704,13 @@ class Order(_message.Message):
         recall: Global___RecallTask | None = ...,
         executor_message: Global___ExecutorMessage | None = ...,
         launch_group: Global___LaunchTaskGroup | None = ...,
+        destroy_volume: Global___DestroyVolume | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "error", b"error", "exec", b"exec", "executor_message", b"executor_message", "heartbeat", b"heartbeat", "kill", b"kill", "launch", b"launch", "launch_group", b"launch_group", "order", b"order", "recall", b"recall", "registered", b"registered", "resend", b"resend"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "destroy_volume", b"destroy_volume", "error", b"error", "exec", b"exec", "executor_message", b"executor_message", "heartbeat", b"heartbeat", "kill", b"kill", "launch", b"launch", "launch_group", b"launch_group", "order", b"order", "recall", b"recall", "registered", b"registered", "resend", b"resend"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "error", b"error", "exec", b"exec", "executor_message", b"executor_message", "heartbeat", b"heartbeat", "kill", b"kill", "launch", b"launch", "launch_group", b"launch_group", "order", b"order", "recall", b"recall", "registered", b"registered", "resend", b"resend"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "destroy_volume", b"destroy_volume", "error", b"error", "exec", b"exec", "executor_message", b"executor_message", "heartbeat", b"heartbeat", "kill", b"kill", "launch", b"launch", "launch_group", b"launch_group", "order", b"order", "recall", b"recall", "registered", b"registered", "resend", b"resend"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_order: _TypeAlias = _typing.Literal["registered", "launch", "kill", "acknowledge", "resend", "error", "heartbeat", "exec", "recall", "executor_message", "launch_group"]  # noqa: Y015
+    _WhichOneofReturnType_order: _TypeAlias = _typing.Literal["registered", "launch", "kill", "acknowledge", "resend", "error", "heartbeat", "exec", "recall", "executor_message", "launch_group", "destroy_volume"]  # noqa: Y015
     _WhichOneofArgType_order: _TypeAlias = _typing.Literal["order", b"order"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_order) -> _WhichOneofReturnType_order | None: ...
 
@@ -852,6 +856,34 @@ class LaunchTask(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LaunchTask: _TypeAlias = LaunchTask  # noqa: Y015
+
+@_typing.final
+class DestroyVolume(_message.Message):
+    """Remove the directory of a volume, which no task uses any more. No effect if there is none."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VOLUME_ID_FIELD_NUMBER: _builtins.int
+    FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    volume_id: _builtins.str
+    framework_id: _builtins.str
+    """Empty: the volume is held for the role."""
+    role: _builtins.str
+    def __init__(
+        self,
+        *,
+        volume_id: _builtins.str = ...,
+        framework_id: _builtins.str = ...,
+        role: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "role", b"role", "volume_id", b"volume_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DestroyVolume: _TypeAlias = DestroyVolume  # noqa: Y015
 
 @_typing.final
 class LaunchTaskGroup(_message.Message):

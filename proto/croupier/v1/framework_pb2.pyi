@@ -526,12 +526,17 @@ class Hold(_message.Message):
     RESOURCES_FIELD_NUMBER: _builtins.int
     TTL_MS_FIELD_NUMBER: _builtins.int
     FOR_ROLE_FIELD_NUMBER: _builtins.int
+    VOLUME_FIELD_NUMBER: _builtins.int
     hold_id: _builtins.str
     """Unique in the cluster among the holds that live."""
     ttl_ms: _builtins.int
     """Time until it ends. 0: it ends only when it is released."""
     for_role: _builtins.bool
     """It is held for the role of the offers: frameworks in that role or below it are offered it."""
+    volume: _builtins.bool
+    """It is a volume: `resources` are disk only, and it has no end. Nobody is offered it. Tasks that
+    name it find a directory that stays until the hold is released.
+    """
     @_builtins.property
     def resources(self) -> _resources_pb2.Resources: ...
     def __init__(
@@ -541,10 +546,11 @@ class Hold(_message.Message):
         resources: _resources_pb2.Resources | None = ...,
         ttl_ms: _builtins.int = ...,
         for_role: _builtins.bool = ...,
+        volume: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["for_role", b"for_role", "hold_id", b"hold_id", "resources", b"resources", "ttl_ms", b"ttl_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["for_role", b"for_role", "hold_id", b"hold_id", "resources", b"resources", "ttl_ms", b"ttl_ms", "volume", b"volume"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

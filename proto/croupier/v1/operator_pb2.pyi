@@ -1180,6 +1180,7 @@ class HoldView(_message.Message):
     MADE_BY_FIELD_NUMBER: _builtins.int
     CHARGED_FIELD_NUMBER: _builtins.int
     AGE_MS_FIELD_NUMBER: _builtins.int
+    VOLUME_FIELD_NUMBER: _builtins.int
     hold_id: _builtins.str
     agent_id: _builtins.str
     hostname: _builtins.str
@@ -1198,6 +1199,8 @@ class HoldView(_message.Message):
     """Its owner is charged for it. While its agent is unreachable it is not."""
     age_ms: _builtins.int
     """Since it was made, or since the master began to lead."""
+    volume: _builtins.bool
+    """It is a volume: tasks that name it find a directory, which stays until the hold is released."""
     @_builtins.property
     def resources(self) -> _resources_pb2.Resources: ...
     @_builtins.property
@@ -1220,10 +1223,11 @@ class HoldView(_message.Message):
         made_by: _builtins.str = ...,
         charged: _builtins.bool = ...,
         age_ms: _builtins.int = ...,
+        volume: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_ttl_left_ms", b"_ttl_left_ms", "resources", b"resources", "ttl_left_ms", b"ttl_left_ms", "unused", b"unused"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ttl_left_ms", b"_ttl_left_ms", "age_ms", b"age_ms", "agent_id", b"agent_id", "charged", b"charged", "framework_id", b"framework_id", "framework_name", b"framework_name", "hold_id", b"hold_id", "hostname", b"hostname", "made_by", b"made_by", "resources", b"resources", "role", b"role", "tasks", b"tasks", "ttl_left_ms", b"ttl_left_ms", "unused", b"unused"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ttl_left_ms", b"_ttl_left_ms", "age_ms", b"age_ms", "agent_id", b"agent_id", "charged", b"charged", "framework_id", b"framework_id", "framework_name", b"framework_name", "hold_id", b"hold_id", "hostname", b"hostname", "made_by", b"made_by", "resources", b"resources", "role", b"role", "tasks", b"tasks", "ttl_left_ms", b"ttl_left_ms", "unused", b"unused", "volume", b"volume"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ttl_left_ms: _TypeAlias = _typing.Literal["ttl_left_ms"]  # noqa: Y015
     _WhichOneofArgType__ttl_left_ms: _TypeAlias = _typing.Literal["_ttl_left_ms", b"_ttl_left_ms"]  # noqa: Y015
@@ -1240,6 +1244,7 @@ class CreateHoldRequest(_message.Message):
     RESOURCES_FIELD_NUMBER: _builtins.int
     TTL_MS_FIELD_NUMBER: _builtins.int
     HOLD_ID_FIELD_NUMBER: _builtins.int
+    VOLUME_FIELD_NUMBER: _builtins.int
     agent: _builtins.str
     """Its id, or its hostname if no other agent has that."""
     role: _builtins.str
@@ -1248,6 +1253,10 @@ class CreateHoldRequest(_message.Message):
     """Time until it ends. 0: it ends only when it is released."""
     hold_id: _builtins.str
     """Empty: the master makes one."""
+    volume: _builtins.bool
+    """Make a volume: tasks that name the hold find a directory, which stays until it is released. It
+    may not end by itself.
+    """
     @_builtins.property
     def resources(self) -> _resources_pb2.Resources:
         """They have to be free."""
@@ -1260,10 +1269,11 @@ class CreateHoldRequest(_message.Message):
         resources: _resources_pb2.Resources | None = ...,
         ttl_ms: _builtins.int = ...,
         hold_id: _builtins.str = ...,
+        volume: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "hold_id", b"hold_id", "resources", b"resources", "role", b"role", "ttl_ms", b"ttl_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "hold_id", b"hold_id", "resources", b"resources", "role", b"role", "ttl_ms", b"ttl_ms", "volume", b"volume"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -320,6 +320,7 @@ class HoldRecord(_message.Message):
     MADE_BY_FIELD_NUMBER: _builtins.int
     CLIENT_ID_FIELD_NUMBER: _builtins.int
     SEQ_FIELD_NUMBER: _builtins.int
+    VOLUME_FIELD_NUMBER: _builtins.int
     hold_id: _builtins.str
     agent_id: _builtins.str
     role: _builtins.str
@@ -330,6 +331,7 @@ class HoldRecord(_message.Message):
     """The framework that made it, and its run and call; empty if an operator did."""
     client_id: _builtins.str
     seq: _builtins.int
+    volume: _builtins.bool
     @_builtins.property
     def resources(self) -> _resources_pb2.Resources: ...
     def __init__(
@@ -344,10 +346,11 @@ class HoldRecord(_message.Message):
         made_by: _builtins.str = ...,
         client_id: _builtins.str = ...,
         seq: _builtins.int = ...,
+        volume: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "client_id", b"client_id", "framework_id", b"framework_id", "hold_id", b"hold_id", "made_by", b"made_by", "resources", b"resources", "role", b"role", "seq", b"seq", "ttl_ms", b"ttl_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "client_id", b"client_id", "framework_id", b"framework_id", "hold_id", b"hold_id", "made_by", b"made_by", "resources", b"resources", "role", b"role", "seq", b"seq", "ttl_ms", b"ttl_ms", "volume", b"volume"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

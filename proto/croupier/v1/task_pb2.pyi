@@ -528,6 +528,7 @@ class TaskInfo(_message.Message):
     EXECUTOR_ID_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     GROUP_FIELD_NUMBER: _builtins.int
+    VOLUMES_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     name: _builtins.str
     max_completion_ms: _builtins.int
@@ -562,6 +563,10 @@ class TaskInfo(_message.Message):
     def group(self) -> Global___TaskGroup:
         """Absent: the task is in no group."""
 
+    @_builtins.property
+    def volumes(self) -> _containers.RepeatedCompositeFieldContainer[Global___VolumeMount]:
+        """At most 16. The task is launched only where they are."""
+
     def __init__(
         self,
         *,
@@ -579,14 +584,49 @@ class TaskInfo(_message.Message):
         executor_id: _builtins.str = ...,
         data: _builtins.bytes = ...,
         group: Global___TaskGroup | None = ...,
+        volumes: _abc.Iterable[Global___VolumeMount] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "executor", b"executor", "group", b"group", "isolation", b"isolation", "kill_policy", b"kill_policy", "limits", b"limits", "output", b"output", "resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "data", b"data", "executor", b"executor", "executor_id", b"executor_id", "group", b"group", "isolation", b"isolation", "kill_policy", b"kill_policy", "labels", b"labels", "limits", b"limits", "max_completion_ms", b"max_completion_ms", "name", b"name", "output", b"output", "resources", b"resources", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "data", b"data", "executor", b"executor", "executor_id", b"executor_id", "group", b"group", "isolation", b"isolation", "kill_policy", b"kill_policy", "labels", b"labels", "limits", b"limits", "max_completion_ms", b"max_completion_ms", "name", b"name", "output", b"output", "resources", b"resources", "task_id", b"task_id", "volumes", b"volumes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TaskInfo: _TypeAlias = TaskInfo  # noqa: Y015
+
+@_typing.final
+class VolumeMount(_message.Message):
+    """A volume that a task uses."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VOLUME_ID_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    READ_ONLY_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    volume_id: _builtins.str
+    """The id of a hold that is a volume."""
+    path: _builtins.str
+    """The name in the task's sandbox under which it finds the volume."""
+    read_only: _builtins.bool
+    """Needs namespaces or an image."""
+    role: _builtins.str
+    """The role that the volume is held for. Empty: it is the framework's own."""
+    def __init__(
+        self,
+        *,
+        volume_id: _builtins.str = ...,
+        path: _builtins.str = ...,
+        read_only: _builtins.bool = ...,
+        role: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path", "read_only", b"read_only", "role", b"role", "volume_id", b"volume_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VolumeMount: _TypeAlias = VolumeMount  # noqa: Y015
 
 @_typing.final
 class TaskGroup(_message.Message):

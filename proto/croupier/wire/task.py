@@ -44,6 +44,7 @@ from croupier.model.task import (
 )
 from croupier.model.task_checks import MAX_GRACE_MS, MAX_LABELS, MAX_WORDS, check_news
 from croupier.model.task_group import GroupPart, TaskGroup
+from croupier.model.volume import MAX_VOLUMES, VolumeMount
 from croupier.v1 import agent_pb2, framework_pb2, task_pb2
 from croupier.v1 import task_pb2 as pb
 from croupier.v1.resources_pb2 import Resources as ResourcesMessage
@@ -78,6 +79,7 @@ EXECUTOR: Final = mapped(
     registration_timeout_ms=at_most(MAX_TIMEOUT_MS + 1),
     shutdown_grace_ms=at_most(MAX_TIMEOUT_MS + 1),
 )
+VOLUME: Final = mapped(VolumeMount, pb.VolumeMount)
 GROUP: Final = mapped(TaskGroup, pb.TaskGroup, part=Both(int, lambda number: _part(number)))
 USAGE: Final = mapped(
     Usage,
@@ -114,6 +116,7 @@ def task_to_wire(task: TaskInfo, secrets: SecretValues = NO_SECRETS) -> pb.TaskI
         executor_id=task.executor_id,
         data=task.data,
         group=None if task.group is None else GROUP.to_wire(task.group),
+        volumes=[VOLUME.to_wire(mount) for mount in task.volumes],
     )
 
 
@@ -131,6 +134,7 @@ def task_from_wire(wire: pb.TaskInfo) -> TaskInfo:
     check_count(len(command.argv), MAX_WORDS, "words in a command")
     check_count(len(command.environment), MAX_WORDS, "variables in an environment")
     check_count(len(command.secrets), MAX_SECRETS, "secrets of a task")
+    check_count(len(wire.volumes), MAX_VOLUMES, "volumes of a task")
     task = TaskInfo(
         task_id=TaskId(wire.task_id),
         command=Command(
@@ -158,6 +162,7 @@ def task_from_wire(wire: pb.TaskInfo) -> TaskInfo:
         executor_id=TaskId(wire.executor_id),
         data=wire.data,
         group=GROUP.from_wire(wire.group) if wire.HasField("group") else None,
+        volumes=tuple(map(VOLUME.from_wire, wire.volumes)),
     )
     return task if command.secrets else task.with_encoded(wire.SerializeToString())
 

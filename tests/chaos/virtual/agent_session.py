@@ -26,6 +26,7 @@ from croupier.master.core.events import (
 )
 from croupier.model.agent_orders import (
     AcknowledgeUpdate,
+    DestroyVolume,
     ExecutorMessage,
     KillTask,
     LaunchGroup,
@@ -159,7 +160,7 @@ class AgentSession:
                 return []
             case LaunchTask() | LaunchGroup() | KillTask() | RecallTask():
                 return [order]
-            case AcknowledgeUpdate() | ResendUpdates() | ExecutorMessage():
+            case AcknowledgeUpdate() | ResendUpdates() | ExecutorMessage() | DestroyVolume():
                 return [order]
             case to.Heartbeat():
                 return []

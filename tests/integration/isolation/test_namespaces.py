@@ -83,7 +83,7 @@ async def test_tasks_of_a_group_share_a_directory(boxes: Boxes, tmp_path: Path) 
     shared.chmod(0o777)
     for number in (1, 2):
         line = f"cat {shared}/*; echo hello > {shared}/{number}"
-        boxes.start(f"t{number}", "/bin/sh", "-c", line, shared=str(shared))
+        boxes.start(f"t{number}", "/bin/sh", "-c", line, shared=(str(shared),))
         await boxes.runner.ended(f"t{number}")
     assert boxes.runner.printed("t2") == "hello\n"
     assert sorted(path.name for path in shared.iterdir()) == ["1", "2"]

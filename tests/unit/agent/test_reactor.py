@@ -12,7 +12,13 @@ from croupier.agent.core.records import Record
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import GroupKey, Key
 from croupier.agent.reactor import HOLD_S, Reactor
-from croupier.model.agent_orders import ExecutorMessage, KillTask, LaunchTask, ResendUpdates
+from croupier.model.agent_orders import (
+    DestroyVolume,
+    ExecutorMessage,
+    KillTask,
+    LaunchTask,
+    ResendUpdates,
+)
 from croupier.model.health import Problem
 from croupier.model.ids import DEFAULT_ROLE, AgentId, FrameworkId, TaskId
 from croupier.model.resources import Resources
@@ -68,6 +74,9 @@ class World:
         return 0
 
     def forget_group(self, group: GroupKey) -> None:
+        raise AssertionError
+
+    def remove_volume(self, volume: DestroyVolume) -> None:
         raise AssertionError
 
     # Session.

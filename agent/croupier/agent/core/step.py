@@ -16,12 +16,13 @@ from croupier.agent.core import (
     on_update,
     recovery,
 )
-from croupier.agent.core.effects import Checkpoint, Effect
+from croupier.agent.core.effects import Checkpoint, Effect, RemoveVolume
 from croupier.agent.core.events import AgentEvent, Event, Now
 from croupier.agent.core.records import PositionRecord
 from croupier.agent.core.state import AgentState
 from croupier.model.agent_orders import (
     AcknowledgeUpdate,
+    DestroyVolume,
     ExecutorMessage,
     KillTask,
     LaunchGroup,
@@ -29,6 +30,8 @@ from croupier.model.agent_orders import (
     RecallTask,
     ResendUpdates,
 )
+
+_Order = KillTask | AcknowledgeUpdate | RecallTask | ResendUpdates | ExecutorMessage | DestroyVolume
 
 
 def step(state: AgentState, event: Event, now: Now) -> list[Effect]:
@@ -55,7 +58,7 @@ def _handle(state: AgentState, event: Event, now: Now) -> Iterator[Effect]:
         case LaunchGroup() | ev.GroupLaunch():
             launch = ev.GroupLaunch(event) if isinstance(event, LaunchGroup) else event
             return on_group.on_launch_group(state, launch, now)
-        case KillTask() | AcknowledgeUpdate() | RecallTask() | ResendUpdates() | ExecutorMessage():
+        case _ if isinstance(event, _Order):
             return _handle_order(state, event, now)
         case ev.ExecutorRegistered() | ev.ExecutorLeft() | ev.ExecutorUpdated() | ev.ExecutorSaid():
             return on_executor.on_event(state, event, now)
@@ -75,11 +78,7 @@ def _handle(state: AgentState, event: Event, now: Now) -> Iterator[Effect]:
             return _handle_agent_event(state, event, now)
 
 
-def _handle_order(
-    state: AgentState,
-    order: KillTask | AcknowledgeUpdate | RecallTask | ResendUpdates | ExecutorMessage,
-    now: Now,
-) -> Iterator[Effect]:
+def _handle_order(state: AgentState, order: _Order, now: Now) -> Iterator[Effect]:
     match order:
         case KillTask():
             return on_task.on_kill(state, order, now)
@@ -91,6 +90,8 @@ def _handle_order(
             return on_update.on_resend(state, framework_id, now)
         case ExecutorMessage():
             return on_executor.on_message(state, order)
+        case DestroyVolume():
+            return iter([RemoveVolume(order)])
         case _:
             assert_never(order)
 

@@ -61,7 +61,7 @@ class Contents:
         uid: as in the container; 0 is the agent's own account if that is not root.
         options: of the shim; only umask and limits count here.
         read_only: further directories to show at the same path.
-        shared: a further directory that it may write to; empty: none.
+        shared: further directories that it may write to.
     """
 
     directory: Path
@@ -75,7 +75,7 @@ class Contents:
     options: tuple[str, ...] = ()
     has_network: bool = True
     read_only: tuple[str, ...] = ()
-    shared: str = ""
+    shared: tuple[str, ...] = ()
 
 
 def configuration(contents: Contents) -> dict[str, Any]:
@@ -193,7 +193,7 @@ def _mounts(contents: Contents) -> Iterable[dict[str, Any]]:
     yield _bind(str(contents.program), INIT, "ro")
     for path in contents.read_only:
         yield _bind(path, path, "ro")
-    for path in filter(None, (contents.sandbox, contents.shared)):
+    for path in filter(None, (contents.sandbox, *contents.shared)):
         yield _bind(path, path, "rw")
 
 

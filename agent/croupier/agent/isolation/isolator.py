@@ -95,7 +95,8 @@ class Launch:
         program: the task's own program, for error messages.
         joins: whether a command enters the namespaces of its task; only `join` sets it.
         read_only: further directories that it sees, such as that of its secrets.
-        shared: the directory of its group, which it may write to; empty: it is in none.
+        shared: further directories that it may write to: of its group and its volumes.
+        shown: directories of volumes that it may only read.
     """
 
     run: str
@@ -109,7 +110,8 @@ class Launch:
     program: str = ""
     joins: bool = False
     read_only: tuple[str, ...] = ()
-    shared: str = ""
+    shared: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
 
     @property
     def search_path(self) -> str:

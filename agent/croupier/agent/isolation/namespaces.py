@@ -82,7 +82,7 @@ class Namespaces(Isolator):
         inside = (launch.sandbox, *self._inside(launch), "--", *launch.argv)
         mem = limits.mem
         view = self._view.words(
-            [launch.sandbox, *filter(None, [launch.shared])],
+            [launch.sandbox, *launch.shared],
             max(mem * MIB // 2000, _LEAST_TMP_BYTES) if mem else _TMP_BYTES,
             is_own_account=launch.user is None or launch.user.uid == os.geteuid(),
             further=launch.read_only,

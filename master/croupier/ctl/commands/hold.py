@@ -34,6 +34,7 @@ def create(
     resources: Annotated[Resources, read_by(Resources.parse)],
     ttl: Annotated[float | None, read_by(parse_duration)] = None,
     hold_id: Annotated[str, Parameter(name="--id")] = "",
+    volume: Annotated[bool, Parameter(negative="")] = False,
     master: MasterFlag = LOCAL,
     as_json: JsonFlag = False,
 ) -> None:
@@ -48,6 +49,7 @@ def create(
         ttl: The time until the hold ends, such as 2h; without it, the hold ends when it is
             released.
         hold_id: The id of the hold; without it, the master makes one.
+        volume: Make a volume: a directory that tasks name, which stays until it is released.
     """
     request = pb.CreateHoldRequest(
         agent=agent,
@@ -55,6 +57,7 @@ def create(
         resources=resources_to_wire(resources),
         ttl_ms=0 if ttl is None else max(1, round(ttl * 1000)),
         hold_id=hold_id,
+        volume=volume,
     )
     view = as_object(ask(master, "CreateHold", request))["hold"]
     print_result(view, *hold_lines(view), as_json=as_json)
@@ -87,6 +90,7 @@ async def _preview(master: Master, hold_id: str) -> Preview:
     """Return the consequences of releasing a hold; raises NotFound if there is none."""
     for view in await all_of(master, "holds", text=hold_id):
         if view["hold_id"] == hold_id:
-            lines = [*hold_lines(view), "  if it is released, what is unused is offered to all"]
+            end = "its files are deleted" if view["volume"] else "what is unused is offered to all"
+            lines = [*hold_lines(view), f"  if it is released, {end}"]
             return Preview(hold_id, {"hold": view}, lines)
     raise NotFound(f"no hold {hold_id!r}; croupier holds lists them")

@@ -41,6 +41,7 @@ def hold_lines(hold: View) -> Iterator[str]:
     """Yield what a hold is, and whose."""
     agent = named(hold["hostname"], hold["agent_id"])
     left = f", for another {_left_text(hold)}" if hold["ttl_left_s"] is not None else ""
-    yield f"hold {hold['hold_id']}: {hold['resources']['text']} of agent {agent}"
+    what = "volume" if hold["volume"] else "hold"
+    yield f"{what} {hold['hold_id']}: {hold['resources']['text']} of agent {agent}"
     tasks = f"; {many(hold['tasks'], 'task')} in it" if hold["tasks"] else ""
     yield f"  for {owner_text(hold)}{left}{tasks}"

@@ -64,6 +64,7 @@ class PooledAgent:
         held_role: the role for which it is held; None if it is for the owner alone.
         cut_from: of a hold, its agent, with which it shares `tasks`.
         holds: the holds that were cut from it.
+        is_kept: of a hold, whether it is never dealt.
     """
 
     agent_id: AgentId
@@ -82,6 +83,7 @@ class PooledAgent:
     held_role: RoleNode | None = None
     cut_from: PooledAgent | None = None
     holds: dict[AgentId, PooledAgent] = field(default_factory=dict)
+    is_kept: bool = False
 
     def __post_init__(self) -> None:
         self.free = self.total

@@ -139,7 +139,7 @@ class Allocator:
         """Start or stop dealing the agent, and what is held of it."""
         agent = self._agents.agents[agent_id]
         for each in (agent, *agent.holds.values()):
-            self._agents.activate(each, active)
+            self._agents.activate(each, active and not each.is_kept)
 
     def drop_earmark(self, agent_id: AgentId) -> None:
         """Drop the earmarks of the agent and of its holds."""

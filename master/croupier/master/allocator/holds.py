@@ -41,6 +41,8 @@ class Holds:
         owner: Owner,
         amount: Resources,
         taker: Owner | None = None,
+        *,
+        is_kept: bool = False,
     ) -> None:
         """Cut a hold off an agent. O(log n + frameworks that may use it).
 
@@ -51,6 +53,7 @@ class Holds:
             amount: its resources.
             taker: the framework that they are offered to, in its role. All of the hold is then
                 dealt to it until the offers are settled. None: they are taken from what is free.
+            is_kept: whether the hold is dealt to nobody.
 
         Raises:
             ValueError: if that much is not free on the agent.
@@ -60,7 +63,8 @@ class Holds:
             place,
             amount,
             agent.facts,
-            is_active=agent.is_active,
+            is_active=agent.is_active and not is_kept,
+            is_kept=is_kept,
             tasks=agent.tasks,
             owner=leaf,
             held_role=role,
@@ -152,7 +156,9 @@ class Holds:
         return leaf, leaf.role_node if owner[0] == NO_FRAMEWORK else None
 
     def _count(self, hold: PooledAgent, change: int) -> None:
-        """Count a hold for its owner, and for the role that it is for."""
+        """Count a hold for its owner, and for the role that it is for, if they are dealt it."""
+        if hold.is_kept:
+            return
         users = [node for node in (hold.owner, hold.held_role) if node is not None]
         for node in users:
             node.holds += change

@@ -36,12 +36,14 @@ class MakeHold:
     Attributes:
         ttl_ms: time until the hold ends; 0: it ends only when it is released.
         for_role: whether it is held for the role of the offers, not for the framework alone.
+        volume: whether it is a volume: a directory of that size, which nobody is offered.
     """
 
     hold_id: HoldId
     resources: Resources
     ttl_ms: int = 0
     for_role: bool = False
+    volume: bool = False
 
 
 @value

@@ -21,7 +21,8 @@ def add_hold(state: State, hold: Hold) -> None:
 
 def pool_hold(state: State, hold: Hold, taker: tuple[FrameworkId, Role] | None = None) -> None:
     """Cut a hold off its agent, which is in the pool; see `allocator.holds`."""
-    state.allocator.holds.make(hold.place, hold.agent_id, hold.owner, hold.resources, taker)
+    held = (hold.place, hold.agent_id, hold.owner, hold.resources)
+    state.allocator.holds.make(*held, taker, is_kept=hold.volume)
     hold.move(HoldState.POOLED)
 
 

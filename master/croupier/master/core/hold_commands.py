@@ -12,7 +12,13 @@ from croupier.master.core.calls import MakeHold
 from croupier.master.core.effects import Effect
 from croupier.master.core.events import OperatorCommand
 from croupier.master.core.holds import Hold
-from croupier.master.core.on_hold import check_hold, end_hold, make_hold, new_hold
+from croupier.master.core.on_hold import (
+    check_hold,
+    check_release,
+    end_hold,
+    make_hold,
+    new_hold,
+)
 from croupier.master.core.state import State
 from croupier.model.access import Action, agent_object, role_object
 from croupier.model.errors import Conflict, NotFound
@@ -53,6 +59,7 @@ class HoldStatus:
     made_by: FrameworkId
     is_charged: bool
     age_s: float
+    volume: bool
 
 
 def hold_status(state: State, hold: Hold, now: float) -> HoldStatus:
@@ -74,6 +81,7 @@ def hold_status(state: State, hold: Hold, now: float) -> HoldStatus:
         hold.made_by,
         hold.is_charged,
         max(now - hold.since, 0.0),
+        hold.volume,
     )
 
 
@@ -120,7 +128,7 @@ class CreateHold(OperatorCommand[HoldStatus]):
         require(permissions, Action.CHANGE_ROLES, role_object(self.role))
         hold_id = self.wanted.hold_id or HoldId(state.next_id("H"))
         wanted = replace(self.wanted, hold_id=hold_id, for_role=True)
-        check_hold(state, wanted, NO_FRAMEWORK)
+        check_hold(state, wanted, NO_FRAMEWORK, agent)
         if not agent.in_pool:
             raise Conflict(f"agent {agent.agent_id} is {agent.state_name}")
         free = state.allocator.queries.free(agent.agent_id)
@@ -153,6 +161,7 @@ class ReleaseHold(OperatorCommand[HoldStatus]):
         Raises:
             NotFound: if there is no such hold, or the caller may not view it.
             PermissionDenied: if the caller neither owns its framework nor may operate its agent.
+            Conflict: if it is a volume that tasks use, or whose agent is away.
         """
         permissions = state.permissions(self.caller)
         hold = state.holds.get(self.hold_id)
@@ -165,6 +174,7 @@ class ReleaseHold(OperatorCommand[HoldStatus]):
         ):
             raise NotFound(f"no hold {self.hold_id[:MAX_ID_BYTES]!r}; it may have ended")
         require(permissions, Action.OPERATE_AGENTS, agent_object(hold.agent_id), owner)
+        check_release(state, hold)
         status = hold_status(state, hold, now)
         message = "an operator released it"
         yield from end_hold(state, hold, "released", message, now, self.operator)

@@ -55,6 +55,7 @@ class Hold:
         seq: the number of the ACCEPT in that run.
         unused: the part that its owner is charged for while it is ABSENT.
         ttl_s: the time that it was given, or had left in the store; None if it has no end.
+        volume: whether it is a volume, which nobody is offered.
         since: when it was made, or found in the store; seconds on the master's clock.
     """
 
@@ -70,6 +71,7 @@ class Hold:
     unused: Resources = NOTHING
     ttl_s: float | None = None
     since: float = 0.0
+    volume: bool = False
 
     @property
     def place(self) -> AgentId:
@@ -114,6 +116,7 @@ class Hold:
             self.made_by,
             self.client_id,
             self.seq,
+            self.volume,
         )
 
     def review_at(self, now: float) -> float | None:

@@ -23,7 +23,7 @@ from croupier.master.core.holds import place_of
 from croupier.master.core.offers import Offer
 from croupier.master.core.on_allocation import end_offer, note_unused, return_offer
 from croupier.master.core.on_executor import check_executor
-from croupier.master.core.on_hold import check_hold, make_hold, new_hold, release
+from croupier.master.core.on_hold import check_hold, check_volumes, make_hold, new_hold, release
 from croupier.master.core.on_task import moved_fact
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskHold
@@ -170,7 +170,7 @@ def _make_holds(
     framework, role = accepted.framework, accepted.role
     for wanted in holds:
         try:
-            check_hold(state, wanted, framework.framework_id)
+            check_hold(state, wanted, framework.framework_id, state.agents[accepted.agent_id])
             free = accepted.left[NO_HOLD]
             if not wanted.resources <= free:
                 excess = wanted.resources.excess(free)
@@ -183,9 +183,14 @@ def _make_holds(
             continue
         hold = new_hold(wanted, accepted.agent_id, role, framework, accepted.seq, now)
         accepted.left[NO_HOLD] = free - wanted.resources
-        # Tasks take from holds before they take from the rest.
-        accepted.left = {hold.hold_id: wanted.resources, **accepted.left}
-        yield from make_hold(state, hold, now, (framework.framework_id, role))
+        taker = (framework.framework_id, role)
+        yield from make_hold(state, hold, now, taker)
+        if hold.volume:
+            # No task takes from it.
+            state.allocator.settle_offers(*taker, hold.place, (), unused=wanted.resources, offers=0)
+        else:
+            # Tasks take from holds before they take from the rest.
+            accepted.left = {hold.hold_id: wanted.resources, **accepted.left}
         verdicts.append(OperationVerdict(hold.hold_id))
     return tuple(verdicts)
 
@@ -267,6 +272,9 @@ def _check(
     # Raises no Conflict: the same offer would come again at once.
     agent.check_suitable(task)
     check_executor(framework, task, accepted.agent_id)
+    place = check_volumes(state, framework, task, accepted.role)
+    if place not in (None, accepted.agent_id):
+        raise InvalidRequest(f"the volumes of task {task.task_id} are on agent {place}")
     left |= rest
     parts[task.task_id] = part
 

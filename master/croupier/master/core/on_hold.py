@@ -12,7 +12,7 @@ from croupier.master.core import hold_charges
 from croupier.master.core.agents import Agent
 from croupier.master.core.calls import MakeHold
 from croupier.master.core.deadlines import HoldReview
-from croupier.master.core.effects import Effect, Happened, Save
+from croupier.master.core.effects import Effect, Happened, Save, Send
 from croupier.master.core.events import Register
 from croupier.master.core.facts import HoldEnd, HoldEnded, HoldMade
 from croupier.master.core.frameworks import Framework
@@ -21,7 +21,8 @@ from croupier.master.core.on_allocation import rescind
 from croupier.master.core.records import ForgetHold
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
-from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound
+from croupier.model.agent_orders import DestroyVolume
+from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound, shortened
 from croupier.model.ids import (
     MAX_ID_BYTES,
     NO_FRAMEWORK,
@@ -32,12 +33,15 @@ from croupier.model.ids import (
     Role,
     check_id,
 )
+from croupier.model.isolation import Feature
 from croupier.model.limits import MAX_WAIT_S
 from croupier.model.resources import NOTHING, Resources, sum_of
+from croupier.model.roles import ancestors
+from croupier.model.task import TaskInfo
 from croupier.model.verdict import OperationVerdict
 
 
-def check_hold(state: State, wanted: MakeHold, maker: FrameworkId) -> None:
+def check_hold(state: State, wanted: MakeHold, maker: FrameworkId, agent: Agent) -> None:
     """Check what can be checked of a new hold without its agent.
 
     Raises:
@@ -49,10 +53,74 @@ def check_hold(state: State, wanted: MakeHold, maker: FrameworkId) -> None:
         raise InvalidRequest(f"hold {wanted.hold_id} is of no resources")
     if wanted.ttl_ms > MAX_WAIT_S * 1000:
         raise InvalidRequest("the time to live of a hold is at most 365 days")
+    if wanted.volume:
+        _check_volume(wanted, agent)
     if wanted.hold_id in state.holds:
         raise Conflict(f"a hold with the id {wanted.hold_id} exists; ids are of one hold at a time")
     if state.holds_made[maker] >= MAX_HOLDS:
         raise Conflict(f"{MAX_HOLDS} holds were made already; release some first")
+
+
+def _check_volume(wanted: MakeHold, agent: Agent) -> None:
+    amount = wanted.resources
+    if set(amount.scalars) != {"disk"} or amount.ranges or amount.sets:
+        raise InvalidRequest(f"volume {wanted.hold_id}: its resources are disk only")
+    if wanted.ttl_ms:
+        raise InvalidRequest(f"volume {wanted.hold_id} can have no time to live: release it")
+    if Feature.VOLUMES not in agent.features:
+        raise InvalidRequest(f"agent {agent.agent_id} is of a release without volumes")
+
+
+def check_volumes(state: State, framework: Framework, task: TaskInfo, role: Role) -> AgentId | None:
+    """Check the volumes that a task in a role names; return their agent, None if it names none.
+
+    Raises:
+        InvalidRequest: if one does not exist, is not the task's to use, or they are of two agents.
+    """
+    agents: set[AgentId] = set()
+    for mount in task.volumes:
+        hold = state.holds.get(HoldId(mount.volume_id))
+        owner = NO_FRAMEWORK if mount.role else framework.framework_id
+        is_own = hold is not None and hold.volume and hold.framework_id == owner
+        if (
+            hold is None
+            or not is_own
+            or (mount.role and mount.role not in (role, *ancestors(role)))
+        ):
+            raise InvalidRequest(
+                f"task {task.task_id}: there is no volume {mount.volume_id} for it"
+            )
+        if mount.role and mount.role != hold.role:
+            raise InvalidRequest(f"volume {mount.volume_id} is held for role {hold.role}")
+        agents.add(hold.agent_id)
+    if len(agents) > 1:
+        raise InvalidRequest(f"task {task.task_id} names volumes of several agents")
+    return next(iter(agents), None)
+
+
+def users_of(state: State, hold: Hold) -> list[Task]:
+    """Return the live tasks that use a volume."""
+    return [
+        task
+        for task in state.agents[hold.agent_id].tasks.values()
+        if not task.state.is_terminal
+        and any(mount.volume_id == hold.hold_id for mount in task.info.volumes)
+    ]
+
+
+def check_release(state: State, hold: Hold) -> None:
+    """Check that a hold may be released; a volume goes with all that is in it.
+
+    Raises:
+        Conflict: if tasks use the volume, or its agent could not remove it.
+    """
+    if not hold.volume:
+        return
+    users = users_of(state, hold)
+    if users:
+        raise Conflict(f"task {users[0].task_id} uses volume {hold.hold_id}; end it first")
+    if state.agents[hold.agent_id].session is None:
+        raise Conflict(f"the agent of volume {hold.hold_id} is away; release it when that is back")
 
 
 def make_hold(
@@ -93,6 +161,7 @@ def new_hold(
         seq=seq,
         ttl_s=wanted.ttl_ms / 1000 if wanted.ttl_ms else None,
         since=now,
+        volume=wanted.volume,
     )
 
 
@@ -109,6 +178,8 @@ def end_hold(
         # A later hold may get the same id.
         yield Save(task.record())
     yield Save(ForgetHold(hold.hold_id))
+    if hold.volume and agent.session is not None:
+        yield Send(agent.session, DestroyVolume(hold.hold_id, hold.framework_id, hold.role))
     live = sum(not task.state.is_terminal for task in tasks)
     ids = (hold.hold_id, hold.agent_id, hold.role, hold.framework_id)
     yield Happened(HoldEnded(*ids, why, live, message, by))
@@ -156,7 +227,12 @@ def release(
                 f"no hold {hold_id[:MAX_ID_BYTES]!r} of this framework; it may have ended"
             )
         else:
-            yield from end_hold(state, hold, "released", "its framework released it", now)
+            try:
+                check_release(state, hold)
+            except Conflict as refusal:
+                error = shortened(refusal)
+            else:
+                yield from end_hold(state, hold, "released", "its framework released it", now)
         verdicts.append(OperationVerdict(hold_id, error))
     return tuple(verdicts)
 

@@ -96,7 +96,7 @@ def _holdings(state: State, leaf: Leaf) -> Iterable[Holding]:
     part of a hold is taken back like an offer, as far as it is needed.
     """
     for hold in state.holds.values() if leaf.holds else ():
-        if hold.owner == (leaf.framework_id, leaf.role) and hold.is_pooled:
+        if hold.owner == (leaf.framework_id, leaf.role) and hold.is_pooled and not hold.volume:
             unused = state.allocator.queries.free(hold.place)
             kept = (hold.agent_id, unused, hold.place, hold.since)
             if unused:

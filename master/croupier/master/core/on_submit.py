@@ -24,6 +24,7 @@ from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import Placed
 from croupier.master.core.on_accept import check_counts, launch_charges, order_launch
 from croupier.master.core.on_executor import check_executor, executor_of
+from croupier.master.core.on_hold import check_volumes
 from croupier.master.core.on_task import end, end_queued, kill, moved_fact
 from croupier.master.core.records import QueuePlace
 from croupier.master.core.state import State
@@ -45,13 +46,19 @@ Verdicts = Generator[Step, None, tuple[TaskVerdict, ...]]
 
 @dataclass(slots=True)
 class _Submission:
-    """One SUBMIT; `checked` are the shapes that can be dealt."""
+    """One SUBMIT.
+
+    Attributes:
+        checked: the shapes that can be dealt.
+        agents: of each task that needs a certain one, for its executor or volumes.
+    """
 
     framework: Framework
     role: Role
     place: QueuePlace
     seq: int
     checked: set[Shape]
+    agents: dict[TaskId, AgentId]
 
 
 def submit(
@@ -71,7 +78,7 @@ def submit(
     require_registered(state.permissions(framework.principal), (role,))
     call.placement.check()
     place = QueuePlace(call.placement, framework.queues.last + 1, state.generation)
-    submission = _Submission(framework, role, place, seq, set())
+    submission = _Submission(framework, role, place, seq, set(), {})
     decided = UnitVerdicts()
     for unit in calls.units(call.all_tasks):
         yield PAUSE
@@ -137,6 +144,7 @@ def launch_on(state: State, grant: Grant, queued: Iterable[Unit], now: float) ->
                     require_user(state.permissions(framework.principal), agent, task.info)
                 agent.check_suitable(task.info)
                 check_executor(framework, task.info, agent.agent_id)
+                check_volumes(state, framework, task.info, task.role)
         except CroupierError as error:
             unused += 1
             message = str(shortened(error))
@@ -184,12 +192,26 @@ def _check(
     if len(framework.queues) + len(before) >= state.settings.queued_tasks:
         raise Conflict(f"{len(framework.queues)} tasks of the framework are queued; no more are")
     check_counts(state, framework, len(before))
+    agent_id = check_volumes(state, framework, task, submission.role)
     if task.executor_id:
-        executor_of(framework, task)
+        there = executor_of(framework, task).agent_id
+        if agent_id not in (None, there):
+            raise InvalidRequest(
+                f"the volumes of task {task.task_id} are not where its executor is"
+            )
+        agent_id = there
+    if agent_id is not None:
+        submission.agents[task.task_id] = agent_id
 
 
 def _check_shape(submission: _Submission, tasks: Sequence[TaskInfo]) -> None:
-    """Check that there can be a queue for a task, or for a group."""
+    """Check that there can be a queue for a task, or for a group, which is on one agent."""
+    agents = submission.agents
+    needed = {agents[task.task_id] for task in tasks if task.task_id in agents}
+    if len(needed) > 1:
+        raise InvalidRequest("the executors or volumes of the group are on several agents")
+    for agent_id in needed:
+        agents.update((task.task_id, agent_id) for task in tasks)
     framework, shape = submission.framework, shape_of(tasks, _place(submission, tasks[0]).placement)
     if shape not in submission.checked:
         Demand(shape.unit, 1, shape.placement.constraints).check()
@@ -202,12 +224,11 @@ def _check_shape(submission: _Submission, tasks: Sequence[TaskInfo]) -> None:
 
 
 def _place(submission: _Submission, task: TaskInfo) -> QueuePlace:
-    """Return the place of a task in its queue: one in an executor waits for the agent of that."""
-    place = submission.place
-    if not task.executor_id:
+    """Return the place of a task in its queue, which may wait for one agent."""
+    place, agent_id = submission.place, submission.agents.get(task.task_id)
+    if agent_id is None:
         return place
-    there = equals(AGENT_ID, executor_of(submission.framework, task).agent_id)
-    constraints = (*place.placement.constraints, there)
+    constraints = (*place.placement.constraints, equals(AGENT_ID, agent_id))
     return replace(place, placement=replace(place.placement, constraints=constraints))
 
 

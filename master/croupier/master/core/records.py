@@ -190,6 +190,7 @@ class HoldRecord:
         made_by: the framework that made it; empty if an operator did.
         client_id: the run of that framework's program.
         seq: the number of the ACCEPT in that run.
+        volume: whether it is a volume.
     """
 
     hold_id: HoldId
@@ -201,6 +202,7 @@ class HoldRecord:
     made_by: FrameworkId = NO_FRAMEWORK
     client_id: str = ""
     seq: int = 0
+    volume: bool = False
 
 
 @value

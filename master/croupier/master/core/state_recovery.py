@@ -142,6 +142,7 @@ def _recover_hold(state: State, record: HoldRecord, now: float) -> None:
         seq=record.seq,
         ttl_s=record.ttl_ms / 1000 if record.ttl_ms else None,
         since=now,
+        volume=record.volume,
     )
     hold_charges.add_hold(state, hold)
     if (at := hold.review_at(now)) is not None:

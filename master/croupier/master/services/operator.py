@@ -146,7 +146,10 @@ class OperatorService(OperatorServiceServicer):
     ) -> pb.CreateHoldResponse:
         """Hold free resources of an agent for a role."""
         wanted = MakeHold(
-            HoldId(request.hold_id), resources_from_wire(request.resources), request.ttl_ms
+            HoldId(request.hold_id),
+            resources_from_wire(request.resources),
+            request.ttl_ms,
+            volume=request.volume,
         )
         role, peer, caller = check_role(request.role), context.peer(), _principal()
         made = await self._leadership.ask(

@@ -152,6 +152,7 @@ def view_hold(hold: HoldStatus) -> pb.HoldView:
         ttl_left_ms=None if hold.ttl_left_s is None else int(hold.ttl_left_s * 1000),
         made_by=hold.made_by,
         charged=hold.is_charged,
+        volume=hold.volume,
         age_ms=int(hold.age_s * 1000),
     )
 

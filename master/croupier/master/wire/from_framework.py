@@ -209,7 +209,7 @@ async def _accept(wire: pb.Call, seal: Seal) -> calls.Accept:
 def _hold(wire: pb.Hold) -> calls.MakeHold:
     hold_id = HoldId(check_id("hold", wire.hold_id))
     resources = resources_from_wire(wire.resources)
-    return calls.MakeHold(hold_id, resources, wire.ttl_ms, wire.for_role)
+    return calls.MakeHold(hold_id, resources, wire.ttl_ms, wire.for_role, wire.volume)
 
 
 def _hold_ids(named: Sequence[str]) -> tuple[HoldId, ...]:

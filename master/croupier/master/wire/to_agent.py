@@ -10,6 +10,7 @@ from croupier.master.core.messages import Heartbeat, Registered, ToAgent
 from croupier.master.leadership.lineage import Lineage
 from croupier.model.agent_orders import (
     AcknowledgeUpdate,
+    DestroyVolume,
     ExecutorMessage,
     KillTask,
     LaunchGroup,
@@ -87,6 +88,12 @@ def order_to_wire(
         case ExecutorMessage(framework_id, task_id, data):
             sent = pb.ExecutorMessage(framework_id=framework_id, task_id=task_id, data=data)
             return pb.Order(executor_message=sent)
+        case DestroyVolume(volume_id, framework_id, role):
+            return pb.Order(
+                destroy_volume=pb.DestroyVolume(
+                    volume_id=volume_id, framework_id=framework_id, role=role
+                )
+            )
         case ResendUpdates(framework_id):
             return pb.Order(resend=pb.ResendUpdates(framework_id=framework_id))
         case Registered(agent_id, heartbeat_s, master_id):

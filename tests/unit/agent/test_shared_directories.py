@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from croupier.agent.core.tasks import GroupKey
-from croupier.agent.group_directories import GroupDirectories
 from croupier.agent.sandbox import Sandboxes
+from croupier.agent.shared_directories import SharedDirectories
 from croupier.model.ids import FrameworkId
 
 G1: GroupKey = (FrameworkId("F1"), "g1")
@@ -25,8 +25,8 @@ def sandboxes(tmp_path: Path) -> Sandboxes:
 
 
 @pytest.fixture
-def groups(tmp_path: Path, sandboxes: Sandboxes) -> GroupDirectories:
-    return GroupDirectories(tmp_path / "groups", sandboxes)
+def groups(tmp_path: Path, sandboxes: Sandboxes) -> SharedDirectories:
+    return SharedDirectories(tmp_path / "groups", sandboxes)
 
 
 def mode_of(path: str | Path) -> int:
@@ -34,7 +34,7 @@ def mode_of(path: str | Path) -> int:
 
 
 def test_all_tasks_of_a_group_get_one_path_that_others_cannot_guess(
-    groups: GroupDirectories,
+    groups: SharedDirectories,
 ) -> None:
     path = groups.make(G1)
     assert groups.make(G1) == path
@@ -45,7 +45,7 @@ def test_all_tasks_of_a_group_get_one_path_that_others_cannot_guess(
     assert len(Path(path).name) == 32
 
 
-def test_files_of_one_user_are_for_all(groups: GroupDirectories) -> None:
+def test_files_of_one_user_are_for_all(groups: SharedDirectories) -> None:
     path = groups.make(G1)
     if not os.listxattr(path):
         pytest.skip("this file system has no access control lists")
@@ -59,7 +59,7 @@ def test_files_of_one_user_are_for_all(groups: GroupDirectories) -> None:
 
 
 def test_a_removed_one_goes_to_the_trash(
-    groups: GroupDirectories, sandboxes: Sandboxes, tmp_path: Path
+    groups: SharedDirectories, sandboxes: Sandboxes, tmp_path: Path
 ) -> None:
     Path(groups.make(G1), "file").touch()
     groups.make(G2)
@@ -73,7 +73,7 @@ def test_a_removed_one_goes_to_the_trash(
 
 
 def test_those_of_unknown_groups_are_removed(
-    groups: GroupDirectories, sandboxes: Sandboxes
+    groups: SharedDirectories, sandboxes: Sandboxes
 ) -> None:
     kept = groups.make(G1)
     groups.make(G2)
@@ -83,7 +83,7 @@ def test_those_of_unknown_groups_are_removed(
     assert groups.make(G1) == kept
 
 
-def test_a_link_in_its_place_is_not_followed(groups: GroupDirectories, tmp_path: Path) -> None:
+def test_a_link_in_its_place_is_not_followed(groups: SharedDirectories, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (tmp_path / "groups/F1").symlink_to(elsewhere)

@@ -1,4 +1,7 @@
-"""The directories that tasks of a group share: WORK_DIR/groups/FRAMEWORK/GROUP/NAME.
+"""Directories that several tasks share: those of groups, and volumes.
+
+They are WORK_DIR/groups/FRAMEWORK/GROUP/NAME and WORK_DIR/volumes/OWNER/VOLUME/NAME. A volume stays
+until the master orders its removal.
 
 Rule: the tasks may run as different users, so each user may use the directory who knows its NAME,
 which is random. Only the agent can list the directories above it. As with sandboxes, the agent
@@ -30,7 +33,7 @@ _FOR_ALL: Final = struct.pack(
 )
 
 
-class GroupDirectories:
+class SharedDirectories:
     """The directories of groups under one directory; the janitor of `sandboxes` removes them."""
 
     def __init__(self, root: Path, sandboxes: Sandboxes) -> None:
@@ -85,3 +88,10 @@ def _made(name: str, at: int) -> Iterator[int]:
         os.mkdir(name, 0o711, dir_fd=at)
     with directory(name, at, to_list=True) as fd:
         yield fd
+
+
+def volume_key(volume_id: str, framework_id: FrameworkId, role: str) -> GroupKey:
+    """Return the key of a volume of a role, or else of a framework; no two owners share one."""
+    # Neither ids of frameworks nor roles have blanks.
+    owner = f"role {role.replace('/', ' ')}" if role else framework_id
+    return FrameworkId(owner), volume_id
