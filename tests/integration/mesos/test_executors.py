@@ -216,8 +216,8 @@ def test_executors_that_have_ended_are_forgotten() -> None:
         assert executors.task_of("e", "A1") == task_id
         executors.decided(task_id)
         executors.ended(task_id)
-        assert not executors._tasks
-        assert not executors._made_of
+        assert not executors._by_name
+        assert not executors._by_task
 
 
 async def test_a_group_is_launched_whole_or_not_at_all(

@@ -22,7 +22,11 @@ async def unread_subscription(master: MasterDaemon, framework_id: str) -> socket
     """Subscribe on a connection from which nothing more is read, and return it."""
     at = gateway(master)
     info = {"user": "x", "name": "deaf", "id": {"value": framework_id}, "failover_timeout": 60}
-    call = {"type": "SUBSCRIBE", "subscribe": {"framework_info": info}}
+    call = {
+        "type": "SUBSCRIBE",
+        "framework_id": info["id"],
+        "subscribe": {"framework_info": info},
+    }
     body = json.dumps(call).encode()
     head = f"POST /api/v1/scheduler HTTP/1.1\r\nHost: {at}\r\nContent-Type: application/json\r\n"
     connection = socket.socket()

@@ -238,6 +238,11 @@ async def test_refused_frameworks_get_an_error_on_their_stream(scheduler: RawSch
             400,
             "'framework_id' differs from 'subscribe.framework_info.id'",
         ),
+        (
+            {"type": "SUBSCRIBE", "subscribe": {"framework_info": {"id": {"value": "F2"}}}},
+            400,
+            "'framework_id' differs from 'subscribe.framework_info.id'",
+        ),
         ({"type": "SUPPRESS"}, 400, "Expecting 'framework_id' to be present"),
         ({"type": "SUPPRESS", "framework_id": {"value": "F"}}, 400, "Framework cannot be found"),
     ],

@@ -7,18 +7,20 @@ calls of the SDK are.
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import Final
 
-from croupier.master.mesos.events import sequence_in
+from croupier.master.core.frameworks import Framework
+from croupier.master.core.offers import Offer
+from croupier.master.mesos.events import Events, operation_update, sequence_in
 from croupier.master.mesos.executors import Executors
-from croupier.master.mesos.offers import Offers
+from croupier.master.mesos.operations import OPERATIONS
 from croupier.master.mesos.tasks import kill_policy_from_json, task_from_json
 from croupier.mesos.fields import Json, data_of, entries, entry, id_of, ids_of, number, text, texts
 from croupier.model.errors import InvalidRequest
-from croupier.model.ids import DEFAULT_ROLE
+from croupier.model.ids import DEFAULT_ROLE, OfferId
 from croupier.model.limits import MAX_NAMED, MAX_OFFERS_PER_CALL, MAX_TASKS_PER_ACCEPT, MAX_WAIT_S
 from croupier.process.logging import get_logger
 from croupier.process.time_slice import TimeSlice
@@ -31,6 +33,12 @@ LEASE_MS: Final = 3_600_000
 # A framework without a name gets this one.
 UNNAMED: Final = "unnamed"
 
+# Where operations have tasks.
+_TASKS: Final = {
+    "LAUNCH": ("launch", "task_infos"),
+    "LAUNCH_GROUP": ("launch_group", "task_group", "tasks"),
+}
+
 _log = get_logger("croupier.mesos")
 
 
@@ -38,8 +46,15 @@ _log = get_logger("croupier.mesos")
 class Known:
     """What the calls of a framework refer to."""
 
+    framework: Callable[[], Framework | None]
     executors: Executors
-    offers: Offers
+    events: Events
+
+    def offers(self, offer_ids: Iterable[str]) -> list[Offer]:
+        """Return those of these offers that have not ended."""
+        framework = self.framework()
+        offers = {} if framework is None else framework.offers
+        return [offers[OfferId(each)] for each in offer_ids if each in offers]
 
 
 @dataclass(slots=True)
@@ -48,38 +63,30 @@ class Translated:
 
     Attributes:
         wire: the message; None if there is nothing to decide.
+        answers: events for tasks and operations of an ACCEPT that have no form in Croupier.
         agents: the agents on which the tasks of an ACCEPT were to run, by the tasks' ids.
-        grouped: tasks of an ACCEPT that are of a group.
-        refused: tasks of an ACCEPT that have no form in Croupier, and why.
-        started: tasks of an ACCEPT that are executors.
-        executors: executors, by the tasks of the ACCEPT that they run.
         operations: the ids of operations of an ACCEPT, empty for none, by their holds.
-        operations_refused: the ids of operations that have no form in Croupier, and why.
         reconciled: the task of a KILL; its status is the answer if it is unknown.
     """
 
     wire: pb.Call | None = None
+    answers: list[Json] = field(default_factory=list)
     agents: dict[str, str] = field(default_factory=dict)
-    grouped: set[str] = field(default_factory=set)
-    refused: list[tuple[str, InvalidRequest]] = field(default_factory=list)
-    started: set[str] = field(default_factory=set)
-    executors: dict[str, str] = field(default_factory=dict)
     operations: dict[str, str] = field(default_factory=dict)
-    operations_refused: list[tuple[str, str]] = field(default_factory=list)
     reconciled: str = ""
 
-    @property
-    def is_acknowledgement(self) -> bool:
-        """Whether it acknowledges updates."""
-        return self.wire is not None and self.wire.HasField("acknowledge")
+    def tasks(self) -> Iterator[task_pb2.TaskInfo]:
+        """Yield the tasks of an ACCEPT."""
+        for operation in () if self.wire is None else self.wire.accept.operations:
+            yield from operation.launch.tasks
+            yield from operation.launch_group.tasks
 
 
 def subscribe_from_json(of: Json, client_id: str) -> pb.Subscribe:
     """Return the message for a SUBSCRIBE."""
-    subscribe = entry(of, "subscribe")
-    info = entry(subscribe, "framework_info")
+    info = entry(of, "subscribe", "framework_info")
     framework = pb.FrameworkInfo(
-        framework_id=id_of(of, "framework_id") or id_of(info, "id"),
+        framework_id=id_of(info, "id"),
         name=text(info, "name") or UNNAMED,
         roles=texts(info, "roles") or [text(info, "role") or DEFAULT_ROLE],
         failover_timeout_ms=_wait_ms(number(info, "failover_timeout")),
@@ -90,15 +97,9 @@ def subscribe_from_json(of: Json, client_id: str) -> pb.Subscribe:
         framework=framework,
         client_id=client_id,
         offer_lease_ms=LEASE_MS,
-        suppressed_roles=texts(subscribe, "suppressed_roles"),
+        suppressed_roles=texts(entry(of, "subscribe"), "suppressed_roles"),
         takes_reconciled=True,
     )
-
-
-def capabilities_of(of: Json) -> frozenset[str]:
-    """Return the capabilities that a SUBSCRIBE names."""
-    info = entry(of, "subscribe", "framework_info")
-    return frozenset(text(each, "type") for each in entries(info, "capabilities"))
 
 
 async def translate(of: Json, known: Known) -> Translated:
@@ -113,7 +114,10 @@ async def translate(of: Json, known: Known) -> Translated:
     fields = entry(of, kind.lower())
     if kind == "ACCEPT":
         return await _accept(fields, known)
-    return Translated() if kind in _IGNORED else _TRANSLATORS[kind](fields, known)
+    if kind in _IGNORED:
+        return Translated()
+    reconciled = id_of(fields, "task_id") if kind == "KILL" else ""
+    return Translated(_TRANSLATORS[kind](fields, known), reconciled=reconciled)
 
 
 def in_parts(wire: pb.Call) -> list[pb.Call]:
@@ -141,19 +145,13 @@ def check_form(of: Json) -> None:
         raise InvalidRequest(
             f"Failed to validate scheduler::Call: Expecting '{kind.lower()}' to be present"
         )
-    named = {
-        id_of(of, "framework_id"),
-        id_of(entry(of, "subscribe", "framework_info"), "id"),
-    }
-    if kind == "SUBSCRIBE" and len(named - {""}) > 1:
+    info = entry(of, "subscribe", "framework_info")
+    if kind == "SUBSCRIBE" and id_of(of, "framework_id") != id_of(info, "id"):
         raise InvalidRequest("'framework_id' differs from 'subscribe.framework_info.id'")
 
 
 async def _accept(of: Json, known: Known) -> Translated:
-    call = Translated(pb.Call())
-    assert call.wire is not None
-    accept = call.wire.accept
-    accept.offer_ids.extend(ids_of(of, "offer_ids"))
+    accept = pb.Accept(offer_ids=ids_of(of, "offer_ids"))
     _read_filters(accept.filters, of)
     operations = entries(of, "operations")
     check_count(len(accept.offer_ids), MAX_OFFERS_PER_CALL, "offers in one call")
@@ -161,25 +159,24 @@ async def _accept(of: Json, known: Known) -> Translated:
     # Before any executor is noted as started.
     count = _count_tasks(operations, known.executors)
     check_count(count, MAX_TASKS_PER_ACCEPT, "tasks and new executors in one ACCEPT")
+    call, offers = Translated(), known.offers(accept.offer_ids)
     for operation in operations:
-        match text(operation, "type"):
-            case "LAUNCH":
-                listed = entries(operation, "launch", "task_infos")
-                await _launch(call, listed, known)
-            case "LAUNCH_GROUP":
-                await _launch_group(call, entry(operation, "launch_group"), known)
-            case _:
-                _operate(call, operation, known.offers)
-    known.offers.ended(accept.offer_ids)
+        if text(operation, "type") in _TASKS:
+            accept.operations.extend(await _launch(call, operation, offers, known))
+        else:
+            accept.operations.extend(_operate(call, operation, offers))
+    call.wire = pb.Call(accept=accept)
     return call
+
+
+def _tasks_in(operation: Json) -> list[Json]:
+    path = _TASKS.get(text(operation, "type"))
+    return [] if path is None else entries(operation, *path)
 
 
 def _count_tasks(operations: list[Json], executors: Executors) -> int:
     """Return the number of tasks of an ACCEPT, with the executors that it starts."""
-    tasks: list[Json] = []
-    for operation in operations:
-        tasks += entries(operation, "launch", "task_infos")
-        tasks += entries(operation, "launch_group", "task_group", "tasks")
+    tasks = [task for operation in operations for task in _tasks_in(operation)]
     named = {
         (id_of(entry(each, "executor"), "executor_id"), id_of(each, "agent_id"))
         for each in tasks
@@ -188,140 +185,126 @@ def _count_tasks(operations: list[Json], executors: Executors) -> int:
     return len(tasks) + sum(executors.task_of(*each) is None for each in named)
 
 
-def _operate(call: Translated, of: Json, offers: Offers) -> None:
-    """Add an operation on reservations to a call; others have no form in Croupier."""
-    assert call.wire is not None
-    accept, kind, operation_id = call.wire.accept, text(of, "type"), id_of(of, "id")
+def _operate(call: Translated, of: Json, offers: list[Offer]) -> list[pb.Operation]:
+    """Return an operation on reservations; none if it has no form in Croupier."""
+    kind, operation_id = text(of, "type"), id_of(of, "id")
     try:
-        match kind:
-            case "RESERVE":
-                made = offers.reserve(of, accept.offer_ids)
-                hold_id = made.hold.hold_id
-            case "UNRESERVE":
-                made = offers.unreserve(of, accept.offer_ids)
-                hold_id = made.release.hold_ids[0]
-            case _:
-                raise InvalidRequest(f"the operation {kind[:80]} is not supported")
+        if kind not in OPERATIONS:
+            raise InvalidRequest(f"the operation {kind[:80]} is not supported")
+        made = OPERATIONS[kind](of, offers)
     except InvalidRequest as error:
         _log.warning("mesos_operation_refused", operation=kind[:80], error=str(error))
-        call.operations_refused.append((operation_id, str(error)))
-        return
-    accept.operations.append(made)
-    call.operations[hold_id] = operation_id
+        call.answers += operation_update(operation_id, "ERROR", str(error))
+        return []
+    call.operations[made.hold.hold_id or made.release.hold_ids[0]] = operation_id
+    return [made]
 
 
-async def _launch(call: Translated, listed: list[Json], known: Known) -> None:
-    """Add the tasks of a LAUNCH to a call; each that has no form in Croupier is refused alone."""
-    assert call.wire is not None
-    offer_ids, tasks = call.wire.accept.offer_ids, list[task_pb2.TaskInfo]()
-    async for each, task_id, agent_id in _named(call, listed):
-        executor = None
-        try:
-            known.offers.check_agent(offer_ids, agent_id)
-            task = task_from_json(each)
-            if entry(each, "executor"):
-                executor = known.executors.add_to(task, each, agent_id)
-        except InvalidRequest as error:
-            call.refused.append((task_id, error))
-            continue
-        if executor is not None:
-            tasks.append(executor)
-            call.started.add(executor.task_id)
-        if task.executor_id:
-            call.executors[task_id] = task.executor_id
-        tasks.append(task)
-    if tasks:
-        call.wire.accept.operations.add(launch=pb.Launch(tasks=tasks))
+async def _launch(
+    call: Translated, of: Json, offers: list[Offer], known: Known
+) -> list[pb.Operation]:
+    """Return a LAUNCH or a LAUNCH_GROUP of the tasks that have a form in Croupier, if any have.
 
-
-async def _launch_group(call: Translated, of: Json, known: Known) -> None:
-    """Add a group of tasks to a call; if one has no form in Croupier, all are refused."""
-    tasks: list[task_pb2.TaskInfo] = []
-    wrong: dict[str, InvalidRequest] = {}
-    group = task_pb2.TaskGroup(group_id=f"mesos-{token_hex(8)}")
-    if text(entry(of, "executor"), "type", "DEFAULT") != "DEFAULT":
+    The others are refused; of a group, all are.
+    """
+    wire, wrong, held = pb.Operation(), dict[str, InvalidRequest](), TimeSlice()
+    is_group = text(of, "type") == "LAUNCH_GROUP"
+    tasks = (wire.launch_group if is_group else wire.launch).tasks
+    group_id = f"mesos-{token_hex(8)}" if is_group else ""
+    executor = entry(of, "launch_group", "executor")
+    if is_group and text(executor, "type", "DEFAULT") != "DEFAULT":
         wrong[""] = InvalidRequest("a group of tasks has the executor of the type DEFAULT")
-    assert call.wire is not None
-    offer_ids = call.wire.accept.offer_ids
-    async for each, task_id, agent_id in _named(call, entries(of, "task_group", "tasks")):
-        call.grouped.add(task_id)
-        try:
-            known.offers.check_agent(offer_ids, agent_id)
-            if entry(each, "executor"):
-                raise InvalidRequest("a task of a group has no executor of its own")
-            task = task_from_json(each)
-            task.group.CopyFrom(group)
-            tasks.append(task)
-        except InvalidRequest as error:
-            wrong[task_id] = error
-            tasks.append(task_pb2.TaskInfo(task_id=task_id))
-    if tasks and not wrong:
-        call.wire.accept.operations.add(launch_group=pb.LaunchGroup(tasks=tasks))
-        return
-    for task in tasks:
-        first = f"its group is refused: {next(iter(wrong.values()))}"
-        call.refused.append((task.task_id, wrong.get(task.task_id) or InvalidRequest(first)))
-
-
-async def _named(call: Translated, listed: list[Json]) -> AsyncIterator[tuple[Json, str, str]]:
-    """Yield each task with its id and its agent's id, in slices."""
-    held = TimeSlice()
-    for each in listed:
+    named: list[str] = []
+    for each in _tasks_in(of):
         if held.is_over:
             await held.give_way()
-        task_id, agent_id = id_of(each, "task_id"), id_of(each, "agent_id")
-        call.agents[task_id] = agent_id
-        yield each, task_id, agent_id
+        task_id = id_of(each, "task_id")
+        named.append(task_id)
+        call.agents[task_id] = id_of(each, "agent_id")
+        try:
+            tasks.extend(_tasks(each, group_id, offers, known.executors))
+        except InvalidRequest as error:
+            wrong[task_id] = error
+    if is_group and wrong:
+        whole = InvalidRequest(f"its group is refused: {next(iter(wrong.values()))}")
+        wrong = {task_id: wrong.get(task_id, whole) for task_id in named}
+        del tasks[:]
+    for task_id, why in wrong.items():
+        refused = known.events.refused(task_id, call.agents[task_id], why, is_grouped=is_group)
+        call.answers.append(refused)
+    return [wire] if tasks else []
 
 
-def _decline(of: Json, known: Known) -> Translated:
+def _tasks(
+    of: Json, group_id: str, offers: list[Offer], executors: Executors
+) -> list[task_pb2.TaskInfo]:
+    """Return a task, of a group if `group_id` names one, after its executor if that must start.
+
+    Raises:
+        InvalidRequest: if it has no form in Croupier.
+    """
+    agent_id = id_of(of, "agent_id")
+    if any(offer.agent_id != agent_id for offer in offers):
+        raise InvalidRequest(
+            f"the task names agent {agent_id[:80]!r}, but its offer is of another one"
+        )
+    task = task_from_json(of)
+    if group_id:
+        task.group.group_id = group_id
+    if not entry(of, "executor"):
+        return [task]
+    if group_id:
+        raise InvalidRequest("a task of a group has no executor of its own")
+    executor = executors.add_to(task, of, agent_id)
+    return [task] if executor is None else [executor, task]
+
+
+def _decline(of: Json, _: Known) -> pb.Call:
     decline = pb.Decline(offer_ids=ids_of(of, "offer_ids"))
     _read_filters(decline.filters, of)
-    known.offers.ended(decline.offer_ids)
-    return Translated(pb.Call(decline=decline))
+    return pb.Call(decline=decline)
 
 
-def _kill(of: Json, _: Known) -> Translated:
-    task_id = id_of(of, "task_id")
-    kill = pb.Kill(task_id=task_id, kill_policy=kill_policy_from_json(entry(of, "kill_policy")))
-    return Translated(pb.Call(kill=kill), reconciled=task_id)
+def _kill(of: Json, _: Known) -> pb.Call:
+    policy = kill_policy_from_json(entry(of, "kill_policy"))
+    return pb.Call(kill=pb.Kill(task_id=id_of(of, "task_id"), kill_policy=policy))
 
 
-def _acknowledge(of: Json, _: Known) -> Translated:
+def _acknowledge(of: Json, _: Known) -> pb.Call:
     update = pb.Acknowledge.Update(
         agent_id=id_of(of, "agent_id"), task_id=id_of(of, "task_id"), sequence=sequence_in(of)
     )
-    return Translated(pb.Call(acknowledge=pb.Acknowledge(updates=[update])))
+    return pb.Call(acknowledge=pb.Acknowledge(updates=[update]))
 
 
-def _reconcile(of: Json, _: Known) -> Translated:
+def _reconcile(of: Json, _: Known) -> pb.Call:
     task_ids = [id_of(each, "task_id") for each in entries(of, "tasks")]
-    return Translated(pb.Call(reconcile=pb.Reconcile(task_ids=task_ids)))
+    return pb.Call(reconcile=pb.Reconcile(task_ids=task_ids))
 
 
-def _message(of: Json, known: Known) -> Translated:
+def _message(of: Json, known: Known) -> pb.Call | None:
     """Return a message to an executor; one to an executor that does not live is lost."""
+    data = data_of(of, "data")
     task_id = known.executors.task_of(id_of(of, "executor_id"), id_of(of, "agent_id"))
     if task_id is None:
-        return Translated()
-    message = pb.SendMessage(task_id=task_id, data=data_of(of, "data"))
-    return Translated(pb.Call(send_message=message))
+        return None
+    return pb.Call(send_message=pb.SendMessage(task_id=task_id, data=data))
 
 
-def _shutdown(of: Json, known: Known) -> Translated:
+def _shutdown(of: Json, known: Known) -> pb.Call | None:
     """Return a kill of an executor."""
     task_id = known.executors.task_of(id_of(of, "executor_id"), id_of(of, "agent_id"))
-    return Translated(None if task_id is None else pb.Call(kill=pb.Kill(task_id=task_id)))
+    return None if task_id is None else pb.Call(kill=pb.Kill(task_id=task_id))
 
 
-_TRANSLATORS: Final[Mapping[str, Callable[[Json, Known], Translated]]] = {
+_TRANSLATORS: Final[Mapping[str, Callable[[Json, Known], pb.Call | None]]] = {
     "DECLINE": _decline,
-    "SUPPRESS": lambda of, _: Translated(pb.Call(suppress=pb.Suppress(roles=texts(of, "roles")))),
-    "REVIVE": lambda of, _: Translated(pb.Call(revive=pb.Revive(roles=texts(of, "roles")))),
+    "SUPPRESS": lambda of, _: pb.Call(suppress=pb.Suppress(roles=texts(of, "roles"))),
+    "REVIVE": lambda of, _: pb.Call(revive=pb.Revive(roles=texts(of, "roles"))),
     "KILL": _kill,
     "ACKNOWLEDGE": _acknowledge,
     "RECONCILE": _reconcile,
-    "TEARDOWN": lambda *_: Translated(pb.Call(teardown=pb.Teardown())),
+    "TEARDOWN": lambda *_: pb.Call(teardown=pb.Teardown()),
     "SHUTDOWN": _shutdown,
     "MESSAGE": _message,
 }

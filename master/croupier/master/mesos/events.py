@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Final
@@ -18,9 +19,19 @@ from croupier.master.core.messages import (
 )
 from croupier.master.mesos.amounts import attributes_to_json, resources_to_json
 from croupier.mesos.executors import executor_id_in
-from croupier.mesos.fields import Json, made_data, made_id, made_labels, typed, uuid_of
+from croupier.mesos.fields import (
+    Json,
+    entries,
+    made_data,
+    made_id,
+    made_labels,
+    text,
+    typed,
+    uuid_of,
+)
 from croupier.model.attributes import Attributes
-from croupier.model.ids import AgentId
+from croupier.model.errors import Conflict, CroupierError, NotFound, PermissionDenied, Unavailable
+from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.task import Reason, Source, TaskState, TaskStatus
 from croupier.net.address import Address
 
@@ -49,18 +60,22 @@ _REASONS: Final = {
     Reason.DISK_LIMIT: "CONTAINER_LIMITATION_DISK",
     Reason.TIMED_OUT: "MAX_COMPLETION_TIME_REACHED",
 }
+# The reasons of tasks that are dropped with their call, for example because an offer has ended.
+# Else, and for a single task, the framework is at fault.
+_CALL_ERRORS: Final[tuple[tuple[type[CroupierError], str], ...]] = (
+    (Conflict, "INVALID_OFFERS"),
+    (NotFound, "INVALID_OFFERS"),
+    (Unavailable, "AGENT_DISCONNECTED"),
+)
 
 
 class Events:
-    """Makes the events of one framework.
+    """Makes the events of one framework."""
 
-    Attributes:
-        capabilities: those that the framework has named.
-    """
-
-    def __init__(self, capabilities: frozenset[str], master: Json) -> None:
-        """`master` describes the master."""
-        self.capabilities, self._master = capabilities, master
+    def __init__(self, info: Json, master: Json) -> None:
+        """`info` is the framework's FrameworkInfo; `master` describes the master."""
+        self._capabilities = {text(each, "type") for each in entries(info, "capabilities")}
+        self._master = master
         # What offers of each agent have in common, with the description that it is made of.
         self._agents: dict[AgentId, tuple[AgentDescription, Json]] = {}
 
@@ -121,11 +136,35 @@ class Events:
             found["labels"] = made_labels(status.labels)
         return found
 
+    def refused(
+        self,
+        task_id: str,
+        agent_id: str,
+        error: CroupierError,
+        *,
+        is_grouped: bool = False,
+        is_whole: bool = False,
+    ) -> Json:
+        """Return the event for a task that was not launched; it needs no acknowledgement.
+
+        `is_grouped`: it is of a group; `is_whole`: it was refused with its whole call.
+        """
+        state = TaskState.ERROR
+        reason = "TASK_GROUP_" if is_grouped else "TASK_"
+        reason += "UNAUTHORIZED" if isinstance(error, PermissionDenied) else "INVALID"
+        for kind, dropped in _CALL_ERRORS if is_whole else ():
+            if isinstance(error, kind):
+                state, reason = TaskState.DROPPED, dropped
+        ids = FrameworkId(""), TaskId(task_id), AgentId(agent_id)
+        now_ms = time.time_ns() // 1_000_000
+        status = self.status(TaskStatus(*ids, state, message=str(error), time_ms=now_ms))
+        return typed("UPDATE", status=status | {"reason": f"REASON_{reason}"})
+
     def _state_name(self, state: TaskState) -> str:
         """Return the name of a state that the framework knows."""
-        if state.name in _NEW_STATES and PARTITION_AWARE not in self.capabilities:
+        if state.name in _NEW_STATES and PARTITION_AWARE not in self._capabilities:
             state = TaskState.LOST
-        elif state is TaskState.KILLING and KILLING_STATE not in self.capabilities:
+        elif state is TaskState.KILLING and KILLING_STATE not in self._capabilities:
             state = TaskState.RUNNING
         elif state is TaskState.QUEUED:
             state = TaskState.STAGING
@@ -140,12 +179,12 @@ class Events:
             )
             known = self._agents[agent.agent_id] = (agent, fields)
         more: Json = {"role": "*"}
-        if offered.hold_id and REFINEMENT in self.capabilities:
+        if offered.hold_id and REFINEMENT in self._capabilities:
             more = {"reservations": [{"type": "DYNAMIC", "role": offered.role}]}
         elif offered.hold_id:
             more = {"role": offered.role, "reservation": {}}
         of_role: Json = {}
-        if MULTI_ROLE in self.capabilities:
+        if MULTI_ROLE in self._capabilities:
             of_role = {"allocation_info": {"role": offered.role}}
         return {
             "id": made_id(offered.offer_id),

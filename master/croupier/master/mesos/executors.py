@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from hashlib import blake2b
 from secrets import token_hex
 from typing import Final
@@ -23,8 +24,26 @@ from croupier.v1 import task_pb2 as pb
 
 # Of an executor without resources.
 _LEAST_CPUS_MILLI: Final = 1
-# The id of an executor, and that of its agent.
-_Name = tuple[str, str]
+
+
+@dataclass(slots=True)
+class _Executor:
+    """An executor that lives, or is about to start.
+
+    Attributes:
+        task_id: the task that it is.
+        name: its id, and that of its agent.
+        digest: of the ExecutorInfo that it was made of.
+        is_decided: whether the master has decided on its launch.
+        wanted_by: the number of its tasks, less those that were refused; 0 if an earlier stream
+            has started it.
+    """
+
+    task_id: TaskId
+    name: tuple[str, str]
+    digest: bytes
+    is_decided: bool = True
+    wanted_by: int = 0
 
 
 class Executors:
@@ -33,14 +52,9 @@ class Executors:
     def __init__(self, info: Json, framework: Callable[[], Framework | None]) -> None:
         """`info` is the framework's FrameworkInfo; `framework` returns its state at the master."""
         self._info, self._framework = info, framework
-        # The task of each executor on an agent; None until the tasks have been searched.
-        self._tasks: dict[_Name, TaskId] | None = None
-        # Whose they are, and a digest of what each was made of.
-        self._made_of: dict[TaskId, tuple[_Name, bytes]] = {}
-        # Those of calls that are not decided yet.
-        self._launching: set[TaskId] = set()
-        # The tasks that each executor of this stream was started for, less those that were refused.
-        self._wanted_by: dict[TaskId, int] = {}
+        # None until the tasks have been searched.
+        self._by_name: dict[tuple[str, str], _Executor] | None = None
+        self._by_task: dict[TaskId, _Executor] = {}
 
     def add_to(self, task: pb.TaskInfo, of: Json, agent_id: str) -> pb.TaskInfo | None:
         """Make `task` one in the executor that its description `of` names.
@@ -52,19 +66,18 @@ class Executors:
             InvalidRequest: if the executor is malformed, or differs from the one that lives.
         """
         info = entry(of, "executor")
-        executor_id = id_of(info, "executor_id")
+        executor_id, digest = id_of(info, "executor_id"), _digest(info)
         if not executor_id or not agent_id:
             raise InvalidRequest("an executor needs an executor_id, and its task an agent_id")
         task.data = encoded(of)
-        found = self.task_of(executor_id, agent_id)
-        if found:
-            if self._made_of[found][1] != _digest(info):
+        found = self._live(executor_id, agent_id)
+        if found is not None:
+            if found.digest != digest:
                 raise InvalidRequest(
                     f"executor {executor_id[:80]!r} runs there with another ExecutorInfo"
                 )
-            task.executor_id = found
-            if found in self._wanted_by:
-                self._wanted_by[found] += 1
+            task.executor_id = found.task_id
+            found.wanted_by += bool(found.wanted_by)
             return None
         executor = self._made(info, executor_id, agent_id)
         if not executor.resources.ByteSize():
@@ -72,47 +85,38 @@ class Executors:
             if task.resources.cpus_milli > _LEAST_CPUS_MILLI:
                 task.resources.cpus_milli -= _LEAST_CPUS_MILLI
         task.executor_id = executor.task_id
-        task_id = TaskId(executor.task_id)
-        self._note((executor_id, agent_id), task_id, info)
-        self._launching.add(task_id)
-        self._wanted_by[task_id] = 1
+        task_id, name = TaskId(executor.task_id), (executor_id, agent_id)
+        self._note(_Executor(task_id, name, digest, is_decided=False, wanted_by=1))
         return executor
 
     def task_of(self, executor_id: str, agent_id: str) -> TaskId | None:
         """Return the task of an executor that lives or is about to start; None if none does."""
-        task_id = self._known().get((executor_id, agent_id))
-        if task_id is None or task_id in self._launching:
-            return task_id
-        framework = self._framework()
-        task = None if framework is None else framework.tasks.get(task_id)
-        if task is None or task.state.is_terminal or task.kill is not None:
-            return None
-        return task_id
+        found = self._live(executor_id, agent_id)
+        return None if found is None else found.task_id
 
     def decided(self, task_id: TaskId) -> None:
         """Record that the master has decided on the launch of an executor."""
-        self._launching.discard(task_id)
+        if task_id in self._by_task:
+            self._by_task[task_id].is_decided = True
 
     def ended(self, task_id: TaskId) -> None:
         """Forget an executor that has ended, or was not started."""
-        self._launching.discard(task_id)
-        self._wanted_by.pop(task_id, None)
-        name, _ = self._made_of.pop(task_id, (("", ""), b""))
-        if self._tasks is not None and self._tasks.get(name) == task_id:
-            del self._tasks[name]
+        found = self._by_task.pop(task_id, None)
+        if found is not None and self._known().get(found.name) is found:
+            del self._known()[found.name]
 
     def is_left_by(self, task_id: TaskId) -> bool:
         """Record that a task in an executor was refused; return whether it has none and must end.
 
         The next task starts the executor anew.
         """
-        if task_id not in self._wanted_by:
+        found = self._by_task.get(task_id)
+        if found is None or not found.wanted_by:
             return False
-        self._wanted_by[task_id] -= 1
-        if self._wanted_by[task_id]:
-            return False
-        self.ended(task_id)
-        return True
+        found.wanted_by -= 1
+        if not found.wanted_by:
+            self.ended(task_id)
+        return not found.wanted_by
 
     def executor_of(self, task_id: TaskId) -> str:
         """Return the id of the executor that runs a task; empty if none does."""
@@ -120,21 +124,30 @@ class Executors:
         task = None if framework is None else framework.tasks.get(task_id)
         return "" if task is None else executor_id_in(task.info.executor_id, task.agent_id)
 
-    def _known(self) -> dict[_Name, TaskId]:
-        """Return the task of each executor; the first call is O(tasks)."""
-        if self._tasks is None:
-            self._tasks = {}
+    def _live(self, executor_id: str, agent_id: str) -> _Executor | None:
+        found = self._known().get((executor_id, agent_id))
+        if found is None or not found.is_decided:
+            return found
+        framework = self._framework()
+        task = None if framework is None else framework.tasks.get(found.task_id)
+        if task is None or task.state.is_terminal or task.kill is not None:
+            return None
+        return found
+
+    def _known(self) -> dict[tuple[str, str], _Executor]:
+        """Return the executors by their names; the first call is O(tasks)."""
+        if self._by_name is None:
+            self._by_name = {}
             framework = self._framework()
             for task in [] if framework is None else list(framework.tasks.values()):
                 executor_id = executor_id_in(task.task_id, task.agent_id)
                 if executor_id and not task.state.is_terminal:
-                    made_of = entry(parse_object(task.info.data), "executor_info")
-                    self._note((executor_id, task.agent_id), task.task_id, made_of)
-        return self._tasks
+                    digest = _digest(entry(parse_object(task.info.data), "executor_info"))
+                    self._note(_Executor(task.task_id, (executor_id, task.agent_id), digest))
+        return self._by_name
 
-    def _note(self, name: _Name, task_id: TaskId, info: Json) -> None:
-        self._known()[name] = task_id
-        self._made_of[task_id] = name, _digest(info)
+    def _note(self, executor: _Executor) -> None:
+        self._known()[executor.name] = self._by_task[executor.task_id] = executor
 
     def _made(self, info: Json, executor_id: str, agent_id: str) -> pb.TaskInfo:
         executor = program_from_json(info)

@@ -17,7 +17,7 @@ from croupier.master.mesos.credentials import mesos_credential
 from croupier.master.mesos.events import VERSION
 from croupier.master.mesos.operator import OperatorApi
 from croupier.master.mesos.scheduler import PATH, SchedulerApi
-from croupier.master.mesos.streams import HOLD_S
+from croupier.master.mesos.session import HOLD_S
 from croupier.master.services.checks import Checks
 from croupier.master.web.calls import Handlers, begin_calls
 from croupier.mesos.fields import Json

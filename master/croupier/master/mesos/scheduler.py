@@ -19,7 +19,6 @@ from croupier.master.leadership.leadership import Leadership
 from croupier.master.mesos.calls import check_form
 from croupier.master.mesos.credentials import mesos_credential, secret_in
 from croupier.master.mesos.session import MesosSession
-from croupier.master.mesos.streams import SchedulerStream
 from croupier.master.services.authentication import Presented
 from croupier.master.services.checks import Checks, status_of
 from croupier.mesos.fields import Json, id_of, parse_object, text
@@ -42,7 +41,7 @@ class SchedulerApi:
     def __init__(self, leadership: Leadership, checks: Checks, master: Callable[[], Json]) -> None:
         """Serve the term of `leadership`; `master` describes the master."""
         self._leadership, self._checks, self._master = leadership, checks, master
-        self._streams: dict[str, SchedulerStream] = {}
+        self._streams: dict[str, MesosSession] = {}
 
     async def post(self, request: web.Request) -> web.StreamResponse:
         """Answer a call."""
@@ -81,15 +80,15 @@ class SchedulerApi:
             )
         session.has_body_credential = bool(secret)
         guard = self._checks.stream_guard(call)
-        stream = SchedulerStream(session, of, self._master(), term.driver, guard)
-        self._streams[session.stream_id] = stream
+        session.begin(of, self._master(), term.driver, guard)
+        self._streams[session.stream_id] = session
         try:
-            return await stream.serve(request, term.sessions.limits.first_call_s)
+            return await session.serve(request, term.sessions.limits.first_call_s)
         finally:
             del self._streams[session.stream_id]
             term.sessions.forget(session.session_id)
 
-    async def _stream_of(self, request: web.Request, of: Json) -> SchedulerStream:
+    async def _stream_of(self, request: web.Request, of: Json) -> MesosSession:
         """Return the stream of a call.
 
         Raises:
@@ -104,13 +103,13 @@ class SchedulerApi:
         stream = self._streams.get(stream_id or "")
         if stream is None or not (
             self._checks.is_on
-            and stream.session.has_body_credential
+            and stream.has_body_credential
             and "Authorization" not in request.headers
         ):
             call = Call(_CONNECT)
             async with self._answered(call):
                 await self._authenticate(call, request)
-            if stream is not None and stream.session.caller.principal != call.caller.principal:
+            if stream is not None and stream.caller.principal != call.caller.principal:
                 raise PermissionDenied("the stream is another principal's")
         if stream is not None and _serves(stream, framework_id):
             return stream
@@ -144,9 +143,8 @@ class SchedulerApi:
         self._checks.ended(call, grpc.StatusCode.OK.name)
 
 
-def _serves(stream: SchedulerStream, framework_id: FrameworkId) -> bool:
-    session = stream.session
-    return session.framework_id == framework_id and not session.outbox.is_closed
+def _serves(stream: MesosSession, framework_id: FrameworkId) -> bool:
+    return stream.framework_id == framework_id and not stream.outbox.is_closed
 
 
 def _is_private(request: web.Request) -> bool:

@@ -1,4 +1,8 @@
-"""The session of a framework of Mesos: its outbox of records, and the answers to its calls.
+"""The stream of a framework of Mesos: its calls go to the core in order, its events to the client.
+
+Rule: one task hands all calls of a stream to the core, so their numbers rise. Each record is one
+chunk of HTTP, and a heartbeat follows each burst: some clients deliver a record only when the next
+one begins.
 
 Mesos answers a call by events only. So a verdict becomes an update for each task that was refused,
 and everything else in it is dropped.
@@ -6,78 +10,142 @@ and everything else in it is dropped.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from secrets import token_hex
 from typing import Final
 
-from croupier.master.core.messages import Offered, Placed, Rescinded, ToFramework, Updated
-from croupier.master.mesos.calls import Known, Translated
-from croupier.master.mesos.events import (
-    HEARTBEAT,
-    Events,
-    executor_end,
-    operation_update,
+from aiohttp import web
+
+from croupier.master.core.events import Received
+from croupier.master.core.messages import Placed, ToFramework, Updated
+from croupier.master.driver import Driver
+from croupier.master.mesos.calls import (
+    Known,
+    Translated,
+    in_parts,
+    subscribe_from_json,
+    translate,
 )
+from croupier.master.mesos.events import HEARTBEAT, Events, executor_end, operation_update
+from croupier.master.mesos.executors import Executors
+from croupier.master.services.stream import WRITE_TIMEOUT_S, run_stream
+from croupier.master.services.stream_guard import StreamGuard
 from croupier.master.session import FrameworkSession
+from croupier.master.wire.from_framework import call_from_wire, split_call, subscribe_from_wire
 from croupier.mesos.executors import executor_id_in
-from croupier.mesos.fields import Json, record, typed
-from croupier.model.errors import (
-    Conflict,
-    CroupierError,
-    NotFound,
-    PermissionDenied,
-    TooSlow,
-    Unavailable,
-)
-from croupier.model.ids import AgentId, TaskId
-from croupier.model.task import TaskState, TaskStatus
+from croupier.mesos.fields import Json, entry, record, typed
+from croupier.model.errors import CroupierError, NotFound, TooSlow, Unavailable
+from croupier.model.ids import TaskId
+from croupier.model.task import TaskStatus
 from croupier.model.verdict import Verdict
 from croupier.net.outbox import Encoded
+from croupier.process.http.connections import Connection
 from croupier.v1 import framework_pb2 as pb
+from croupier.v1.task_pb2 import TaskInfo
 
 BEAT: Final = Encoded(record(HEARTBEAT))
-# The reasons of tasks that are dropped with their call, for example because an offer has ended.
-# Else, and for a single task, the framework is at fault.
-_CALL_ERRORS: Final[tuple[tuple[type[CroupierError], str], ...]] = (
-    (Conflict, "INVALID_OFFERS"),
-    (NotFound, "INVALID_OFFERS"),
-    (Unavailable, "AGENT_DISCONNECTED"),
-)
+# Calls of one stream that were accepted, and wait for the core.
+MOST_WAITING: Final = 64
+# Time for which an acknowledgement waits for others. The SDK lets them wait longer.
+ACKNOWLEDGE_S: Final = 0.05
+# Pause before the end of a stream that was refused: some clients subscribe again at once.
+HOLD_S: Final = 1.5
+
+
+class _Chunks(web.StreamResponse):
+    """An answer whose chunks are made here, so that one write holds many of them."""
+
+    # As in the answer to WebSockets: aiohttp leaves the body as it is.
+    _length_check = False
+
+    async def write_records(self, records: Iterable[bytes]) -> None:
+        """Write records, each as one chunk; raises ConnectionError if the client is gone."""
+        framed = (b"%x\r\n%b\r\n" % (len(each), each) for each in records)
+        await self.write(b"".join(framed))
 
 
 class MesosSession(FrameworkSession):
-    """A framework's stream of records.
+    """The stream of one SUBSCRIBE.
 
     Attributes:
         stream_id: a secret that its calls carry.
-        verdicts_seen: the number of the last verdict.
         has_body_credential: whether SUBSCRIBE itself held the credential, so that calls hold none.
     """
 
     has_body_credential = False
-    verdicts_seen = 0
 
-    def introduce(self, events: Events, known: Known, call: Callable[[Translated], None]) -> None:
-        """Begin with what SUBSCRIBE says; `call` makes a call on behalf of the framework."""
-        self.stream_id = token_hex(16)
-        self._events, self._known_to_calls, self._call = events, known, call
-        self._calls: dict[int, Translated] = {}
-        self._last_seq = 0
+    def begin(self, subscribe: Json, master: Json, driver: Driver, guard: StreamGuard) -> None:
+        """Begin with a SUBSCRIBE; `master` describes the master."""
+        self.stream_id, self.audit = token_hex(16), guard.audit
+        self._subscribe, self._guard, self._inbox = subscribe, guard, driver.inbox
+        frameworks = driver.state.frameworks
+        info = entry(subscribe, "subscribe", "framework_info")
+        self._events = Events(info, master)
+        self._executors = Executors(info, lambda: frameworks.get(self.framework_id))
+        self._known_to_calls = Known(
+            lambda: frameworks.get(self.framework_id), self._executors, self._events
+        )
+        self._waiting: asyncio.Queue[Translated] = asyncio.Queue(MOST_WAITING)
+        # Calls without a verdict, by their numbers, and the numbers of the last call and verdict.
+        self._undecided: dict[int, Translated] = {}
+        self._last_call = self._last_verdict = 0
+        self._acknowledged = pb.Acknowledge()
 
-    def number(self, call: Translated) -> int:
-        """Return the number of a call whose verdict is needed."""
-        self._last_seq += 1
-        self._calls[self._last_seq] = call
-        return self._last_seq
+    async def serve(self, request: web.Request, first_call_s: float) -> web.StreamResponse:
+        """Write events until the stream ends, and return the answer to the SUBSCRIBE."""
+        response = _Chunks(
+            headers={
+                "Content-Type": "application/json",
+                "Transfer-Encoding": "chunked",
+                "Mesos-Stream-Id": self.stream_id,
+                "Cache-Control": "no-store",
+            }
+        )
+        response.force_close()
+        await response.prepare(request)
+        connection = None if request.transport is None else request.transport.get_protocol()
+        assert isinstance(connection, Connection)
+        connection.notify_end(self._abandon)
 
-    def refuse(self, call: Translated) -> None:
-        """Queue updates for the tasks and operations of a call that have no form in Croupier."""
-        for operation_id, why in call.operations_refused:
-            for event in operation_update(operation_id, "ERROR", why):
-                self.outbox.put(Encoded(record(event)))
-        for task_id, error in call.refused:
-            self.outbox.put(Encoded(record(self._ended(task_id, call, error))))
+        async def write(batch: list[Encoded]) -> None:
+            if batch[-1] is not BEAT and not len(self.outbox):
+                batch.append(BEAT)
+            await response.write_records(batch)
+            # What is written is as good as read: calls of Mesos are not repeated.
+            self._inbox.put_now(Received(self.session_id, self._last_verdict))
+
+        try:
+            await run_stream(self, self._requests(), self._handle, write, self._inbox, first_call_s)
+        except ConnectionError:
+            return response
+        if not self.is_accepted:
+            await asyncio.sleep(HOLD_S)
+        with suppress(ConnectionError):
+            # The last chunk.
+            await response.write(b"0\r\n\r\n")
+        return response
+
+    async def call(self, of: Json) -> None:
+        """Accept a call of the framework.
+
+        Raises:
+            InvalidRequest: if it is malformed.
+            Unavailable: if the core does not take it in time.
+        """
+        call = await translate(of, self._known_to_calls)
+        if call.wire is not None and call.wire.HasField("acknowledge"):
+            self._acknowledge(call.wire.acknowledge)
+            return
+        try:
+            async with asyncio.timeout(WRITE_TIMEOUT_S):
+                await self._waiting.put(call)
+        except TimeoutError:
+            for task in call.tasks():
+                self._executors.ended(TaskId(task.task_id))
+            raise Unavailable("the master has not taken the call; try again") from None
 
     def beat(self) -> None:
         """Queue a heartbeat."""
@@ -85,17 +153,16 @@ class MesosSession(FrameworkSession):
 
     def _queue(self, message: ToFramework) -> bool:
         if isinstance(message, Verdict):
-            self.verdicts_seen = message.seq
-            found = self._on_verdict(message, self._calls.pop(message.seq, None))
+            self._last_verdict = message.seq
+            found = self._on_verdict(message, self._undecided.pop(message.seq, None))
         elif isinstance(message, Updated | Placed):
             found = self._updates(message.statuses)
         else:
-            if isinstance(message, Offered):
-                self._known_to_calls.offers.offered(message)
-            elif isinstance(message, Rescinded):
-                self._known_to_calls.offers.ended([message.offer_id])
             found = self._events.of(message)
-        return all(self.outbox.put(Encoded(record(each))) for each in found)
+        return self._put(found)
+
+    def _put(self, events: Iterable[Json]) -> bool:
+        return all(self.outbox.put(Encoded(record(each))) for each in events)
 
     def _last(self, error: CroupierError) -> Encoded | None:
         if isinstance(error, Unavailable | TooSlow):
@@ -103,21 +170,64 @@ class MesosSession(FrameworkSession):
             return None
         return Encoded(record(typed("ERROR", message=str(error))))
 
+    def _ask(self, wire: pb.Call) -> None:
+        """Make a call on behalf of the framework; it is dropped if too many wait."""
+        with suppress(asyncio.QueueFull):
+            self._waiting.put_nowait(Translated(wire))
+
+    def _acknowledge(self, acknowledge: pb.Acknowledge) -> None:
+        """Collect acknowledgements for a moment: Mesos' clients send each by itself."""
+        if not self._acknowledged.updates:
+            asyncio.get_running_loop().call_later(ACKNOWLEDGE_S, self._send_acknowledgements)
+        self._acknowledged.updates.extend(acknowledge.updates)
+
+    def _send_acknowledgements(self) -> None:
+        # An agent sends an update again if its acknowledgement is lost.
+        self._ask(pb.Call(acknowledge=self._acknowledged))
+        self._acknowledged = pb.Acknowledge()
+
+    def _abandon(self) -> None:
+        """End the session: its connection is gone."""
+        self.outbox.drop()
+        self.end(None)
+
+    async def _requests(self) -> AsyncIterator[Translated | None]:
+        # The SUBSCRIBE.
+        yield None
+        while True:
+            yield await self._waiting.get()
+
+    async def _handle(self, call: Translated | None) -> None:
+        if call is None:
+            self.is_introduced = True
+            subscribe = subscribe_from_json(self._subscribe, self.stream_id)
+            event = subscribe_from_wire(self.session_id, subscribe)
+            event = replace(event, principal=self.caller.principal)
+            await self._guard.put(self._inbox, event, subscribe)
+            return
+        self._put(call.answers)
+        for wire in () if call.wire is None else in_parts(call.wire):
+            self._last_call += 1
+            self._undecided[self._last_call] = call
+            wire.seq = self._last_call
+            called = await call_from_wire(self.session_id, wire, self.seal)
+            for part in split_call(called):
+                await self._guard.put(self._inbox, part, wire)
+
     def _updates(self, statuses: Iterable[TaskStatus]) -> Iterator[Json]:
         """Yield the events for statuses; those of executors themselves are acknowledged here."""
         for status in statuses:
             if not executor_id_in(status.task_id, status.agent_id):
-                executor_id = self._known_to_calls.executors.executor_of(status.task_id)
+                executor_id = self._executors.executor_of(status.task_id)
                 yield from self._events.update(status, executor_id)
                 continue
             if status.sequence:
                 update = pb.Acknowledge.Update(
                     agent_id=status.agent_id, task_id=status.task_id, sequence=status.sequence
                 )
-                acknowledge = pb.Acknowledge(updates=[update])
-                self._call(Translated(pb.Call(acknowledge=acknowledge)))
+                self._acknowledge(pb.Acknowledge(updates=[update]))
             if status.state.is_terminal and not status.is_reconciled:
-                self._known_to_calls.executors.ended(TaskId(status.task_id))
+                self._executors.ended(TaskId(status.task_id))
                 yield executor_end(status)
 
     def _on_verdict(self, verdict: Verdict, call: Translated | None) -> Iterator[Json]:
@@ -125,43 +235,29 @@ class MesosSession(FrameworkSession):
             return
         if call.reconciled and isinstance(verdict.error, NotFound):
             # Mesos answers a KILL of an unknown task as RECONCILE.
-            self._call(Translated(pb.Call(reconcile=pb.Reconcile(task_ids=[call.reconciled]))))
+            self._ask(pb.Call(reconcile=pb.Reconcile(task_ids=[call.reconciled])))
         errors = {each.id: each.error for each in verdict.operations}
         for hold_id, operation_id in call.operations.items():
             error = errors.get(hold_id, verdict.error)
             state, why = ("FINISHED", "") if error is None else ("ERROR", str(error))
             yield from operation_update(operation_id, state, why)
+        tasks = {task.task_id: task for task in call.tasks()}
         refused: dict[str, CroupierError] = {}
-        for task in verdict.tasks:
-            if task.task_id in call.started:
-                self._known_to_calls.executors.decided(TaskId(task.task_id))
-                if task.error is not None:
-                    self._known_to_calls.executors.ended(TaskId(task.task_id))
-                    refused[task.task_id] = task.error
-            elif task.error is not None:
-                # A task follows its executor, and is refused with it.
-                executor = TaskId(call.executors.get(task.task_id, ""))
-                error = refused.get(executor) or task.error
-                is_whole = verdict.error is not None
-                yield self._ended(task.task_id, call, error, is_whole=is_whole)
-                if self._known_to_calls.executors.is_left_by(executor):
-                    self._call(Translated(pb.Call(kill=pb.Kill(task_id=executor))))
-
-    def _ended(
-        self, task_id: str, call: Translated, error: CroupierError, *, is_whole: bool = False
-    ) -> Json:
-        """Return the update of a task that was not launched; it needs no acknowledgement.
-
-        `is_whole`: it was refused with the whole call.
-        """
-        state = TaskState.ERROR
-        reason = "TASK_GROUP_" if task_id in call.grouped else "TASK_"
-        reason += "UNAUTHORIZED" if isinstance(error, PermissionDenied) else "INVALID"
-        for kind, dropped in _CALL_ERRORS if is_whole else ():
-            if isinstance(error, kind):
-                state, reason = TaskState.DROPPED, dropped
-        agent_id = AgentId(call.agents.get(task_id, ""))
-        now_ms = time.time_ns() // 1_000_000
-        ids = (self.framework_id, TaskId(task_id), agent_id)
-        found = self._events.status(TaskStatus(*ids, state, message=str(error), time_ms=now_ms))
-        return typed("UPDATE", status={**found, "reason": f"REASON_{reason}"})
+        for each in verdict.tasks:
+            task = tasks.get(each.task_id, TaskInfo())
+            if task.HasField("executor"):
+                self._executors.decided(TaskId(each.task_id))
+                if each.error is not None:
+                    self._executors.ended(TaskId(each.task_id))
+                    refused[each.task_id] = each.error
+            elif each.error is not None:
+                yield self._events.refused(
+                    each.task_id,
+                    call.agents.get(each.task_id, ""),
+                    # A task follows its executor, and is refused with it.
+                    refused.get(task.executor_id, each.error),
+                    is_grouped=task.HasField("group"),
+                    is_whole=verdict.error is not None,
+                )
+                if self._executors.is_left_by(TaskId(task.executor_id)):
+                    self._ask(pb.Call(kill=pb.Kill(task_id=task.executor_id)))

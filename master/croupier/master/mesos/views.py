@@ -29,7 +29,9 @@ _ON_PAGES: Final = {
     "total_resources": "unreserved_resources",
 }
 # Shows each state by its own name.
-_EVENTS: Final = Events(frozenset({"PARTITION_AWARE", "TASK_KILLING_STATE"}), {})
+_EVENTS: Final = Events(
+    {"capabilities": [{"type": "PARTITION_AWARE"}, {"type": "TASK_KILLING_STATE"}]}, {}
+)
 
 
 def agent_object(view: pb.AgentView) -> Json:
