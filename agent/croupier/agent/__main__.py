@@ -60,9 +60,8 @@ async def run_agent(
 ) -> None:
     """Run an agent until `stop` is set, or clean up after one; `read` is for reloads.
 
-    Raises:
-        CroupierError: if it cannot start or write its records, or if another agent takes over
-            its id.
+    Raises CroupierError if it cannot start or write its records, or if another agent takes over its
+    id.
     """
     # Imported here, so that --help and errors of the command line come fast.
     from croupier.agent.app import AgentDaemon

@@ -113,9 +113,8 @@ class AgentDaemon:
     async def start(self) -> None:
         """Lock the work dir, recover the tasks of an earlier life, and connect to a master.
 
-        Raises:
-            CroupierError: if the work dir cannot be used, its records are damaged, or the port is
-                taken.
+        Raises CroupierError if the work dir cannot be used, its records are damaged, or the port is
+        taken.
         """
         config = self._config
         work_dir = await WorkDir.open(config.work_dir, is_passable=config.users.gives_own)

@@ -334,8 +334,7 @@ def _with_one_position(batch: list[Record]) -> list[Record]:
 def clear(directory: Path) -> None:
     """Delete the checkpoint in a directory that the caller has locked.
 
-    Raises:
-        OSError: if a file cannot be deleted.
+    Raises OSError if a file cannot be deleted.
     """
     # The mark first: without a log, it would report lost records.
     for name in (MARK_NAME, NAME, RESERVE_NAME):

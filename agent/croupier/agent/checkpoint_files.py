@@ -49,8 +49,7 @@ class Reserve:
     def take(self, fd: int) -> None:
         """Take the reserve, if there is space, on the disk of the open file `fd`.
 
-        Raises:
-            OSError: if it fails for another reason than a full disk.
+        Raises OSError if it fails for another reason than a full disk.
         """
         self._allocate()
         self.has_room = self.has_room and not is_short(fd)
@@ -102,8 +101,7 @@ class LogMark:
     def __init__(self, directory: Path) -> None:
         """Open the mark in `directory`; if the disk is full, one that stores nothing.
 
-        Raises:
-            OSError: if it fails for another reason.
+        Raises OSError if it fails for another reason.
         """
         self._fd: int | None = None
         try:

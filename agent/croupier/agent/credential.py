@@ -54,19 +54,14 @@ class OwnTokenFile:
     """The file with the token; `current` is what it holds, None if there is no file."""
 
     def __init__(self, work_dir: Path) -> None:
-        """Read the file, if there is one.
-
-        Raises:
-            InvalidRequest: if it cannot be used.
-        """
+        """Read the file, if there is one. Raises InvalidRequest if it cannot be used."""
         self.path = work_dir / NAME
         self.current = self._read() if os.path.lexists(self.path) else None
 
     def bind(self, agent_id: AgentId) -> OwnToken:
         """Return the token for an id; make and save a new one if it is bound to another id.
 
-        Raises:
-            Unavailable: if it cannot be saved.
+        Raises Unavailable if it cannot be saved.
         """
         if self.current is None or self.current.agent_id != agent_id:
             self._save(OwnToken(make_token(), agent_id))
@@ -74,11 +69,7 @@ class OwnTokenFile:
         return self.current
 
     def mark(self, *, is_joined: bool) -> None:
-        """Record whether masters accept the token.
-
-        Raises:
-            Unavailable: if that cannot be saved.
-        """
+        """Record whether masters accept the token; raises Unavailable if that cannot be saved."""
         if self.current is not None and self.current.is_joined != is_joined:
             self._save(replace(self.current, is_joined=is_joined))
 
@@ -110,8 +101,7 @@ class OwnTokenFile:
 def remove_own_token(work_dir: Path) -> None:
     """Remove the token, as the records of the agent are removed.
 
-    Raises:
-        OSError: if it cannot be removed.
+    Raises OSError if it cannot be removed.
     """
     (work_dir / NAME).unlink(missing_ok=True)
 
@@ -122,8 +112,7 @@ class AgentCredential:
     def __init__(self, config: AgentConfig, work_dir: Path) -> None:
         """Read the certificate and the token.
 
-        Raises:
-            InvalidRequest: if one of them cannot be used.
+        Raises InvalidRequest if one of them cannot be used.
         """
         self._tls, self._join_token_file = config.tls.client(), config.join_token_file
         self._attributes: Attributes = config.attributes
@@ -203,8 +192,7 @@ class AgentCredential:
     def check_renewed(self, tls: ServerTls) -> None:
         """Check that a renewed certificate names the same agent.
 
-        Raises:
-            InvalidRequest: if it does not.
+        Raises InvalidRequest if it does not.
         """
         if not self.certified_id:
             return
@@ -223,8 +211,7 @@ class AgentCredential:
 def agent_id_in(certificate: Certificate, source: Path) -> AgentId:
     """Return the id of the agent that a certificate names; empty if it names no principal.
 
-    Raises:
-        InvalidRequest: if it is the certificate of another kind of principal.
+    Raises InvalidRequest if it is the certificate of another kind of principal.
     """
     if not certificate.identity:
         return NO_AGENT_ID

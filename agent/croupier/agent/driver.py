@@ -33,11 +33,7 @@ class Driver:
     all_ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
-        """Run the reactor until cancelled.
-
-        Raises:
-            Unavailable: if records cannot be made durable.
-        """
+        """Run the reactor until cancelled; raises Unavailable if records cannot be made durable."""
         reactor, clock = self.reactor, self.clock
         reactor.decide(AgentStarted())
         while True:

@@ -108,8 +108,7 @@ def _is_there(path: Path) -> bool:
 def used_share(path: Path) -> float:
     """Return the share of the disk of `path` that the agent cannot use, from 0 to 1.
 
-    Raises:
-        OSError: if the file system fails.
+    Raises OSError if the file system fails.
     """
     disk = os.statvfs(path)
     return 1 - disk.f_bavail / disk.f_blocks if disk.f_blocks else 0.0

@@ -144,8 +144,7 @@ class Link:
     async def run(self) -> None:
         """Stay connected until `leave`.
 
-        Raises:
-            FailedOver: if another agent has taken over this one's id.
+        Raises FailedOver if another agent has taken over this one's id.
         """
         await self._session.run()
 
@@ -227,8 +226,7 @@ class Link:
     async def on_message(self, message: pb.AgentServiceConnectResponse) -> None:
         """Queue the orders of a master that this agent obeys.
 
-        Raises:
-            CroupierError: if the master does not lead, is fenced, or ends the session.
+        Raises CroupierError if the master does not lead, is fenced, or ends the session.
         """
         self._check_master(message)
         for order in message.orders:

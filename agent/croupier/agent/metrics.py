@@ -132,11 +132,7 @@ class TaskLog:
 
 
 class Metrics:
-    """Counts and logs what the reactor and the driver do: their observer.
-
-    Attributes:
-        on_status: called with each new status of a task.
-    """
+    """Counts and logs what reactor and driver do; `on_status` gets each new status of a task."""
 
     def __init__(self, registry: CollectorRegistry, clock: Clock) -> None:
         self._clock, self._task_log = clock, TaskLog(clock)

@@ -146,8 +146,7 @@ class OutputTrim:
 def punch(fd: int, cut: int) -> None:
     """Free the first `cut` bytes of a file, which read as zeros then; its size stays.
 
-    Raises:
-        OSError: if the file system cannot do that.
+    Raises OSError if the file system cannot do that.
     """
     if _fallocate(fd, _PUNCH, 0, cut) != 0:
         number = ctypes.get_errno()

@@ -32,8 +32,7 @@ class GivenResources:
     def parse(cls, text: str) -> GivenResources:
         """Read `cpus:4;mem:8GB;ports:[31000-32000];gpus:0`.
 
-        Raises:
-            InvalidRequest: if the text has another form.
+        Raises InvalidRequest if the text has another form.
         """
         amount = Resources.parse(text)
         names = (part.partition(":")[0].strip() for part in text.split(";"))
@@ -47,10 +46,8 @@ def probe(given: GivenResources, work_dir: Path) -> Resources:
     """Return the agent's resources: the `given` ones, and the machine's for names not given.
 
     Cpus are those that this process may run on. 1 GiB of memory and 5 GiB of the work dir's disk
-    are left to the system, or half if there is less than twice that.
-
-    Raises:
-        Unavailable: if the size of the disk cannot be read.
+    are left to the system, or half if there is less than twice that. Raises Unavailable if the size
+    of the disk cannot be read.
     """
     scalars = {
         "cpus": len(os.sched_getaffinity(0)) * 1000,

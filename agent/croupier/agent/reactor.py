@@ -100,8 +100,7 @@ class Machine(Protocol):
     def adopt(self, key: Key, run: str) -> ev.Adopted | ev.Exited | ev.LaunchFailed | ev.Vanished:
         """Determine the state of a run of an earlier agent. A live one is watched from now on.
 
-        Raises:
-            Unavailable: if that fails; the agent must end.
+        Raises Unavailable if that fails; the agent must end.
         """
 
     def signal(self, key: Key, number: Signals) -> None:
@@ -236,8 +235,7 @@ class Reactor:
     def perform(self, batch: Batch) -> None:
         """Perform the rest of a batch, and some of the launches and adoptions that wait.
 
-        Raises:
-            Unavailable: as `Machine.adopt` does.
+        Raises Unavailable as `Machine.adopt` does.
         """
         for effect in batch.effects:
             if not isinstance(effect, Message):

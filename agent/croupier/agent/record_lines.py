@@ -229,8 +229,7 @@ def read_lines(data: bytes, *, lenient: bool = False) -> Reading:
 def record_in(body: bytes, log_format: int) -> r.Record:
     """Return the record in the body of a line.
 
-    Raises:
-        CroupierError, DecodeError, ValueError, RecursionError: if there is none.
+    Raises CroupierError, DecodeError, ValueError or RecursionError if there is none.
     """
     if log_format == _JSON_FORMAT:
         return cast("r.Record", _from_json(json.loads(body)))

@@ -35,8 +35,7 @@ _log = get_logger("croupier.agent")
 def unknown_runs(runs: Path, records: Iterable[Record]) -> str:
     """Return a message about live runs that no record names; empty if there are none.
 
-    Raises:
-        Unavailable: if the run files cannot be read.
+    Raises Unavailable if the run files cannot be read.
     """
     known = {record.run for record in records if isinstance(record, TaskRecord)}
     try:
@@ -51,8 +50,7 @@ def unknown_runs(runs: Path, records: Iterable[Record]) -> str:
 def end_unknown_runs(work_dir: WorkDir, known: Collection[str], isolation: Layers) -> None:
     """End commands of an earlier life, and runs that are not `known`; blocks.
 
-    Raises:
-        OSError: if the run files cannot be read.
+    Raises OSError if the run files cannot be read.
     """
     end_commands(work_dir.execs)
     if orphans := end_orphans(work_dir.runs, known):
@@ -67,8 +65,7 @@ def end_unknown_runs(work_dir: WorkDir, known: Collection[str], isolation: Layer
 def check_used(directory: Path) -> None:
     """Check that an agent has used the work dir.
 
-    Raises:
-        InvalidRequest: if none has, since it may be the wrong directory.
+    Raises InvalidRequest if none has, since it may be the wrong directory.
     """
     if not (directory.expanduser() / LOCK).exists():
         raise InvalidRequest(f"{directory} is not an agent's work dir: nothing to clean up")
@@ -77,10 +74,8 @@ def check_used(directory: Path) -> None:
 async def clean_up(directory: Path) -> None:
     """End every task of an earlier agent on the work dir, and remove its records.
 
-    Sandboxes stay; the next agent removes them in time.
-
-    Raises:
-        CroupierError: if the work dir cannot be used, or an agent uses it.
+    Sandboxes stay; the next agent removes them in time. Raises CroupierError if the work dir cannot
+    be used, or an agent uses it.
     """
     work_dir = await WorkDir.open(directory)
     try:
@@ -111,9 +106,8 @@ async def recovered_state(
 ) -> AgentState:
     """Rebuild the state from the `loaded` records of the checkpoint.
 
-    Raises:
-        InvalidRequest: if the records do not fit this agent, or if some are lost and the
-            configuration does not accept that.
+    Raises InvalidRequest if the records do not fit this agent, or if some are lost and the
+    configuration does not accept that.
     """
     is_lenient = config.recover == "best-effort"
     lost = loaded.damaged
@@ -148,8 +142,7 @@ async def recovered_state(
 def take_identity(state: AgentState, credential: AgentCredential) -> None:
     """Take the id in the agent's credential, if there is one.
 
-    Raises:
-        InvalidRequest: if the agent has another one.
+    Raises InvalidRequest if the agent has another one.
     """
     try:
         identify(state, credential.given_id, is_certified=bool(credential.certified_id))

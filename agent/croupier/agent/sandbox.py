@@ -95,8 +95,7 @@ class Sandboxes:
     def path_of(self, key: Key) -> str:
         """Return the path of a task's sandbox, which may not exist.
 
-        Raises:
-            InvalidRequest: if an id could lead out of the work dir.
+        Raises InvalidRequest if an id could lead out of the work dir.
         """
         framework_id, task_id = _checked(key)
         return f"{self.root}/{framework_id}/{task_id}"
@@ -175,8 +174,7 @@ class Sandboxes:
     def checked(self, key: Key, fd: int) -> int:
         """Return `fd`, which was opened in the task's sandbox, unless another task has that now.
 
-        Raises:
-            FileNotFoundError: if so; `fd` is closed.
+        Raises FileNotFoundError if so; `fd` is closed.
         """
         if self.silent.has_given(key):
             os.close(fd)
@@ -224,8 +222,7 @@ class Sandboxes:
     def move_out(self, key: Key) -> Path | None:
         """Move a sandbox into the trash; return its new path, or None if there was none.
 
-        Raises:
-            InvalidRequest: if an id is illegal.
+        Raises InvalidRequest if an id is illegal.
         """
         framework_id, task_id = _checked(key)
         self.silent.forget(key)

@@ -54,8 +54,7 @@ class FileEntry:
 def components_of(path: str) -> tuple[str, ...]:
     """Return the names in a relative path; a path of the sandbox itself has none.
 
-    Raises:
-        InvalidRequest: if it is absolute, leads upwards or is too long.
+    Raises InvalidRequest if it is absolute, leads upwards or is too long.
     """
     if path.startswith("/") or "\0" in path or len(path.encode(errors="replace")) > MAX_PATH:
         raise InvalidRequest("a file is named by its path below the sandbox, such as logs/a.log")

@@ -41,8 +41,7 @@ class SecretFiles:
     def write(self, run: str, secrets: SecretValues, owner: UnixUser | None = None) -> Path:
         """Write each secret to a file that only the owner can read; return the directory.
 
-        Raises:
-            SecretsUndeliverable: if that fails; nothing is left then.
+        Raises SecretsUndeliverable if that fails; nothing is left then.
         """
         path = self.root / run
         self._may_exist = True
@@ -66,10 +65,8 @@ class SecretFiles:
     def remove(self, run: str) -> None:
         """Remove the directory of a run, if there is one.
 
-        Directories that the task has made in it stay until the next agent starts.
-
-        Raises:
-            OSError: if something is left.
+        Directories that the task has made in it stay until the next agent starts. Raises OSError if
+        something is left.
         """
         if not self._may_exist:
             return

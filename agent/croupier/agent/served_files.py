@@ -101,8 +101,7 @@ class PartRequest:
 def requested_part(query: Mapping[str, str], range_header: str | None) -> PartRequest:
     """Return what a request asks for.
 
-    Raises:
-        InvalidRequest: if a value is malformed, or two contradict each other.
+    Raises InvalidRequest if a value is malformed, or two contradict each other.
     """
     follow = query.get("follow", "0") == "1"
     limit = _number(query, "limit", MAX_OFFSET)
@@ -294,8 +293,7 @@ def answering() -> Iterator[None]:
 def task_of(request: web.Request) -> Key:
     """Return the task that the path of a request names.
 
-    Raises:
-        InvalidRequest: if an id is malformed.
+    Raises InvalidRequest if an id is malformed.
     """
     match = request.match_info
     framework_id = FrameworkId(check_id("framework", match["framework_id"]))

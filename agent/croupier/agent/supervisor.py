@@ -69,10 +69,8 @@ class Supervisor:
 
         Each `spawn` is answered with `Started` or `LaunchFailed`; `Exited` follows each start and
         adoption. `failed` is called with the step of a failed start. `isolation` tells what is left
-        of runs whose shims have ended, and kills it.
-
-        Raises:
-            OSError: if `runs` cannot be made, or there are no descriptors left.
+        of runs whose shims have ended, and kills it. Raises OSError if `runs` cannot be made, or
+        there are no descriptors left.
         """
         runs.mkdir(mode=0o700, exist_ok=True)
         self._runs, self._shim = runs.absolute(), shim
@@ -129,11 +127,8 @@ class Supervisor:
 
         A live run is watched from now on, and its end is reported. Nothing is left of a run that
         has vanished. Takes up to 2 s if the shim was stopped just as it began, and up to 10 s if
-        its processes cannot be killed.
-
-        Raises:
-            OSError: if the run file cannot be read, there are no descriptors left, or the shim
-                can be neither watched nor ended.
+        its processes cannot be killed. Raises OSError if the run file cannot be read, there are no
+        descriptors left, or the shim can be neither watched nor ended.
         """
         path = self.path_of(run)
         try:
@@ -178,8 +173,7 @@ class Supervisor:
     def path_of(self, run: str) -> Path:
         """Return the path of a run file, which marks the processes of the run.
 
-        Raises:
-            InvalidRequest: if it is not the name of a run.
+        Raises InvalidRequest if it is not the name of a run.
         """
         return self._runs / _checked(run)
 
@@ -198,11 +192,7 @@ class Supervisor:
             running.end(self._loop.time())
 
     def forget(self, run: str) -> None:
-        """Remove the run file of a run that has ended.
-
-        Raises:
-            OSError: if it cannot be removed.
-        """
+        """Remove the run file of a run that has ended; raises OSError if it cannot be removed."""
         self._waiting.run_files.put(_checked(run))
 
     async def end(self, timeout_s: float) -> int:

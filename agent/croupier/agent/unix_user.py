@@ -50,8 +50,7 @@ def own_user(uid: int) -> UnixUser:
 def find_user(user: str) -> UnixUser | None:
     """Return an account of this machine; None for the agent's own.
 
-    Raises:
-        InvalidRequest: if there is no such account, or the agent may not become another user.
+    Raises InvalidRequest if there is no such account, or the agent may not become another user.
     """
     if not user:
         return None
@@ -89,11 +88,7 @@ class UidRange:
 
     @classmethod
     def parse(cls, text: str) -> UidRange:
-        """Read FIRST-LAST.
-
-        Raises:
-            InvalidRequest: if it is no range, or out of bounds.
-        """
+        """Read FIRST-LAST; raises InvalidRequest if it is no range, or out of bounds."""
         first, dash, last = text.partition("-")
         if not (dash and first.isdecimal() and last.isdecimal() and len(text) < 24):
             raise InvalidRequest(f"{text!r} is not FIRST-LAST, such as {DEFAULT_UIDS}")
@@ -102,8 +97,7 @@ class UidRange:
     def check_unused(self) -> None:
         """Check that no account, group or subordinate id of this machine is in the range.
 
-        Raises:
-            InvalidRequest: if one is.
+        Raises InvalidRequest if one is.
         """
         for what, first, last in _used():
             if first <= self.last and self.first <= last:

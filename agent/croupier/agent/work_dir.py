@@ -64,8 +64,7 @@ class WorkDir:
     def is_in_place(self) -> bool:
         """Return whether the lock is still where it was opened.
 
-        Raises:
-            OSError: if the file system fails.
+        Raises OSError if the file system fails.
         """
         try:
             return os.path.samestat(os.lstat(self.path / LOCK), os.fstat(self.lock_fd))

@@ -86,8 +86,7 @@ class DaskLaunch:
     def task(self, worker: str, scheduler: str, security: Security) -> Task:
         """Return the task of a worker, named `worker`, of the scheduler at an address.
 
-        Raises:
-            InvalidRequest: if no agent can ever run it.
+        Raises InvalidRequest if no agent can ever run it.
         """
         plain, secret = security_variables(security)
         return Task(
@@ -153,8 +152,7 @@ def security_variables(security: Security) -> tuple[dict[str, str], dict[str, st
 def security_of(security: Security | bool | None) -> Security:
     """Return the security of a cluster: with None or True a new certificate, kept in memory.
 
-    Raises:
-        InvalidRequest: if it is something else.
+    Raises InvalidRequest if it is something else.
     """
     if security is None or security is True:
         temporary: Security = Security.temporary()
@@ -200,11 +198,7 @@ def failure_text(status: TaskStatus) -> str:
 
 
 class WorkerFramework(Framework):
-    """Submits the workers of one cluster, and tells when they end.
-
-    Attributes:
-        is_admitted: whether the master has admitted the framework.
-    """
+    """Submits and watches the workers of one cluster; `is_admitted` once a master admits it."""
 
     def __init__(
         self,
@@ -228,8 +222,7 @@ class WorkerFramework(Framework):
     async def start_worker(self, worker: str, scheduler: str, security: Security) -> None:
         """Submit a worker; returns once the master has it.
 
-        Raises:
-            InvalidRequest: if the master refuses it.
+        Raises InvalidRequest if the master refuses it.
         """
         task = self.launch.task(worker, scheduler, security)
         self._wanted.add(worker)

@@ -44,11 +44,7 @@ LARGE: Final = 1 << 20
 
 
 class Exchange:
-    """Gives calls to workers, and their answers to futures.
-
-    Attributes:
-        broken: why no more calls can run; None while they can.
-    """
+    """Gives calls to workers, and answers to futures; `broken`: why no more calls can run."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None], settings: ExecutorSettings

@@ -95,11 +95,7 @@ class Workers(Protocol):
 
 
 class Gate:
-    """Admits workers that have the token of their task, over TLS.
-
-    Attributes:
-        certificate: in PEM; workers trust this one only.
-    """
+    """Admits workers, over TLS, that have the token of their task; they trust its `certificate`."""
 
     def __init__(self, workers: Workers, max_bytes: int) -> None:
         self.workers = workers
@@ -126,11 +122,7 @@ class Gate:
         return hmac.compare_digest(self.token(task_id).encode(), token.encode())
 
     async def listen(self, host: str, port: int) -> int:
-        """Listen; return the port.
-
-        Raises:
-            OSError: if the address cannot be used.
-        """
+        """Listen; return the port. Raises OSError if the address cannot be used."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             lambda: WorkerLink(self),
@@ -157,11 +149,7 @@ class Gate:
 
 
 class WorkerLink(asyncio.Protocol):
-    """The connection of one worker.
-
-    Attributes:
-        hello: None before the worker has proved itself.
-    """
+    """The connection of one worker; `hello` is None before it has proved itself."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate

@@ -244,7 +244,6 @@ class Packer:
 def pickled_setup(initializer: Callable[..., object] | None, initargs: tuple[Any, ...]) -> bytes:
     """Return what workers run first; empty for nothing.
 
-    Raises:
-        Exception: if it cannot be pickled.
+    Raises Exception if it cannot be pickled.
     """
     return b"" if initializer is None else dumps((initializer, initargs))

@@ -44,8 +44,7 @@ def resources_of(
 ) -> Resources | None:
     """Return the resources that the arguments name; None if they name none.
 
-    Raises:
-        InvalidRequest: if `resources` is given beside the others, or they cannot be read.
+    Raises InvalidRequest if `resources` is given beside the others, or they cannot be read.
     """
     if resources is not None:
         if cpus is not None or mem is not None:
@@ -69,8 +68,7 @@ def shape_of(
 ) -> Shape:
     """Return the shape that the arguments name; what is None is that of `old`.
 
-    Raises:
-        InvalidRequest: as `resources_of` does.
+    Raises InvalidRequest as `resources_of` does.
     """
     if limits is not None and not isinstance(limits, str):
         limits = ";".join(f"{name}:{amount}" for name, amount in limits.items())

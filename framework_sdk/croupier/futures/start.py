@@ -45,8 +45,7 @@ class Reach:
 def reach_of(address: str | None, listen: str | None, master: str | None) -> Reach:
     """Return where to listen: by default on the interface that leads to the master.
 
-    Raises:
-        InvalidRequest: if an address cannot be read.
+    Raises InvalidRequest if an address cannot be read.
     """
     host, port = _split(address) if address else (_way_to(master), 0)
     return Reach(host, host if listen is None else listen, port)

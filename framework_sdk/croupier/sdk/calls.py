@@ -51,11 +51,7 @@ class _Pending:
 
 
 class Calls:
-    """The calls of one framework, over all its streams.
-
-    Attributes:
-        awaited: the number of callers that wait for a verdict.
-    """
+    """The calls of one framework, over all its streams; `awaited` callers wait for a verdict."""
 
     def __init__(self, subscription: Subscription, settings: Settings, clock: Clock) -> None:
         self._subscription, self._settings, self._clock = subscription, settings, clock

@@ -112,8 +112,7 @@ class Session:
     def check_secrets(self, *, is_insecure: bool = False) -> None:
         """Check that secrets can be sent; `is_insecure` accepts that others can read them.
 
-        Raises:
-            InvalidRequest: if a call may go unencrypted to another machine.
+        Raises InvalidRequest if a call may go unencrypted to another machine.
         """
         connection = self._connection
         if not (is_insecure or connection.is_encrypted or (self._is_local and connection.is_local)):
@@ -163,8 +162,7 @@ class Session:
     def reader(self) -> Reader | None:
         """Return the way to the master; None while no master has accepted the framework.
 
-        Raises:
-            Unavailable: if the framework has stopped.
+        Raises Unavailable if the framework has stopped.
         """
         if self._ended.is_set():
             raise Unavailable("the framework has stopped")
@@ -191,9 +189,8 @@ class Session:
     async def stop(self, teardown: bool = False) -> None:
         """End the framework, and wait for its end unless a handler calls this.
 
-        Raises:
-            CroupierError: if the master did not confirm the teardown; the framework ends
-                nevertheless.
+        Raises CroupierError if the master did not confirm the teardown; the framework ends
+        nevertheless.
         """
         try:
             if teardown and not self._ended.is_set():
@@ -272,8 +269,7 @@ class Session:
     async def on_message(self, message: pb.FrameworkServiceConnectResponse) -> None:
         """Handle events; wait while the handlers are far behind, which makes the master wait.
 
-        Raises:
-            CroupierError: if one of them is an ERROR.
+        Raises CroupierError if one of them is an ERROR.
         """
         for event in message.events:
             try:

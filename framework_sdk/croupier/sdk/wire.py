@@ -128,8 +128,7 @@ def withdraw_calls(task_ids: Sequence[str]) -> list[pb.Call]:
 def decline_calls(offer_ids: Sequence[str], refuse_s: float, reason: str) -> list[pb.Call]:
     """Return the DECLINEs of these offers: the master takes 1,000 offers in a call.
 
-    Raises:
-        InvalidRequest: if the reason is over 256 characters.
+    Raises InvalidRequest if the reason is over 256 characters.
     """
     if len(reason) > MAX_REASON:
         raise InvalidRequest(f"the reason is longer than {MAX_REASON} characters")
@@ -186,8 +185,7 @@ def agent_from_wire(wire: pb.AgentDescription) -> Agent:
 def offer_from_wire(wire: pb.Offer, agent: Agent | None, clock: Clock) -> Offer:
     """Return the offer in `wire`, which has just arrived, of an agent if it was described.
 
-    Raises:
-        InvalidRequest: if an amount of resources is malformed.
+    Raises InvalidRequest if an amount of resources is malformed.
     """
     known = agent or Agent(wire.agent_id, hostname="", http_address="")
     return Offer(

@@ -235,11 +235,7 @@ class LimitExceeded:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorRegistered:
-    """An executor has registered on a new stream; connection numbers increase.
-
-    Attributes:
-        listed: the tasks that it says it has.
-    """
+    """An executor has registered on a new stream, and listed its tasks; connections count up."""
 
     key: Key
     connection: int

@@ -52,10 +52,8 @@ def recovered(
 
     `life` is unique to this run of the agent. If records are known to be lost (`incomplete`), tasks
     without a first record are left out; if `lenient`, such tasks mean that records were lost.
-
-    Raises:
-        Conflict: if a task has no first record and none is known to be lost, or if live tasks
-            hold more than `total`.
+    Raises Conflict if a task has no first record and none is known to be lost, or if live tasks
+    hold more than `total`.
     """
     state = AgentState.of(total, life=life)
     state.boot_id = boot_id
@@ -125,10 +123,8 @@ def identify(state: AgentState, given_id: AgentId, *, is_certified: bool) -> Non
     """Give the agent the id in its credential; empty if that names none.
 
     An earlier agent may have had the id, on a work dir that was lost: then tasks may have run that
-    no record names.
-
-    Raises:
-        Conflict: if the records are of another agent, and the id cannot be changed.
+    no record names. Raises Conflict if the records are of another agent, and the id cannot be
+    changed.
     """
     if not given_id:
         return

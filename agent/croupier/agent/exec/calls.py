@@ -58,17 +58,12 @@ class MasterStream:
     async def send(self, **fields: Any) -> None:
         """Send a message with these fields; wait while the master does not read.
 
-        Raises:
-            StreamEnded: if the stream has ended.
+        Raises StreamEnded if the stream has ended.
         """
         await self._do(lambda: self._call.write(pb.AgentServiceExecRequest(**fields)))
 
     async def finish(self) -> None:
-        """Send no more; the master ends the stream.
-
-        Raises:
-            StreamEnded: if the stream has ended.
-        """
+        """Send no more; the master ends the stream. Raises StreamEnded if the stream has ended."""
         await self._do(self._call.done_writing)
 
     async def _do(self, write: Callable[[], Awaitable[None]]) -> None:
@@ -99,8 +94,7 @@ class InputQueue:
     async def fill(self, stream: MasterStream, command: TaskExec) -> None:
         """Queue input, and pass windows on, until the stream has ended.
 
-        Raises:
-            ProtocolViolation: if the master sends too much.
+        Raises ProtocolViolation if the master sends too much.
         """
         while (message := await stream.next()) is not None:
             match message.WhichOneof("response"):

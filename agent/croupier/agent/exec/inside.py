@@ -112,8 +112,7 @@ class Inside:
 def find_inside(running: ShimProcess) -> Inside:
     """Return the namespaces of a task.
 
-    Raises:
-        Unavailable: if the task has not started in them yet, or has just ended.
+    Raises Unavailable if the task has not started in them yet, or has just ended.
     """
     for pid in children(running.pid):
         target = -1
@@ -137,8 +136,7 @@ def find_inside(running: ShimProcess) -> Inside:
 def children(pid: int) -> Iterator[int]:
     """Yield the children of a process with one thread; none if it has ended.
 
-    Raises:
-        Unavailable: if the kernel does not tell.
+    Raises Unavailable if the kernel does not tell.
     """
     path = Path(f"/proc/{pid}/task/{pid}/children")
     try:

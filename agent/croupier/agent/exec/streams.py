@@ -44,11 +44,7 @@ class Stream(Enum):
 
 
 def check_command(command: ExecCommand) -> None:
-    """Check a command.
-
-    Raises:
-        InvalidRequest: if no agent can run it.
-    """
+    """Check a command; raises InvalidRequest if no agent can run it."""
     if not command.argv or not command.argv[0]:
         raise InvalidRequest("the command's program is empty")
     if len(command.argv) > MOST_WORDS:
@@ -62,25 +58,19 @@ def check_command(command: ExecCommand) -> None:
 def check_window(window: WindowSize) -> None:
     """Check the size of a terminal, 0 if it is unknown.
 
-    Raises:
-        ProtocolViolation: if no terminal can have it.
+    Raises ProtocolViolation if no terminal can have it.
     """
     if window.rows > _MOST_SIDE or window.columns > _MOST_SIDE:
         raise ProtocolViolation(f"no terminal has {window.rows} rows and {window.columns} columns")
 
 
 class Streams:
-    """The streams of one command.
-
-    Attributes:
-        given: descriptors for the program's input, output and errors, until `release`.
-    """
+    """The streams of one command; its program gets `given`, until `release`."""
 
     def __init__(self, command: ExecCommand, null: int, owner: UnixUser | None) -> None:
         """Open what the command needs; `owner` may open its streams again by their names.
 
-        Raises:
-            OSError: if descriptors are short.
+        Raises OSError if descriptors are short.
         """
         self._loop = asyncio.get_running_loop()
         self._outputs: dict[int, Stream] = {}

@@ -33,11 +33,7 @@ _REPORT_BYTES: Final = 4096
 
 
 class TaskExec:
-    """A command beside a task; `close` it in any case.
-
-    Attributes:
-        ended: set once the program and all that it has started have ended.
-    """
+    """A command beside a task; `close` it in any case. `ended`: all of its processes have ended."""
 
     def __init__(
         self,
@@ -68,8 +64,7 @@ class TaskExec:
     async def started(self) -> None:
         """Wait until the program runs, or has turned out not to be executable.
 
-        Raises:
-            Unavailable: if the machine cannot start it.
+        Raises Unavailable if the machine cannot start it.
         """
         try:
             async with asyncio.timeout(START_S):

@@ -48,11 +48,7 @@ _Context = grpc.aio.ServicerContext[
 
 
 class ExecutorServer:
-    """The server on the socket. It starts with the first executor.
-
-    Attributes:
-        streams: of all executors.
-    """
+    """The server on the socket, with the `streams` of all executors; it starts with the first."""
 
     def __init__(
         self, streams: Streams, further: Callable[[Launch, str], Mapping[str, str]] | None = None
@@ -69,11 +65,7 @@ class ExecutorServer:
         return self.streams.directory / SOCKET
 
     def start(self) -> None:
-        """Listen, unless it does already.
-
-        Raises:
-            OSError: if the socket cannot be made.
-        """
+        """Listen, unless it does already; raises OSError if the socket cannot be made."""
         if self._server is not None:
             return
         self.streams.prepare()
@@ -93,8 +85,7 @@ class ExecutorServer:
     def introduced(self, launch: Launch) -> Launch:
         """Return the launch of an executor with what it needs to reach this agent.
 
-        Raises:
-            Unavailable: if the agent cannot listen for it.
+        Raises Unavailable if the agent cannot listen for it.
         """
         try:
             self.start()

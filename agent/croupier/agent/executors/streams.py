@@ -122,8 +122,7 @@ class Streams:
     def prepare(self) -> None:
         """Make the directory, which all users may pass, and the key of the tokens.
 
-        Raises:
-            OSError: if that fails.
+        Raises OSError if that fails.
         """
         if self._key:
             return
@@ -148,8 +147,7 @@ class Streams:
     def key_of(self, token: str) -> Key:
         """Return the executor that has the token. O(executors).
 
-        Raises:
-            Unauthenticated: if no live executor has it.
+        Raises Unauthenticated if no live executor has it.
         """
         for key in self._state.executors:
             run = self._state.tasks[key].run
@@ -160,8 +158,7 @@ class Streams:
     def open(self, key: Key, listed: frozenset[TaskId]) -> Stream:
         """Register an executor, which has the tasks `listed`, on a new stream.
 
-        Raises:
-            Unavailable: if there are too many streams.
+        Raises Unavailable if there are too many streams.
         """
         if len(self._streams) >= MOST_STREAMS:
             raise Unavailable("the agent has no room for another stream of an executor")
@@ -178,8 +175,7 @@ class Streams:
     async def said(self, stream: Stream, data: bytes) -> None:
         """Pass a message on to the framework, or drop it if there are too many.
 
-        Raises:
-            InvalidRequest: if it is too large.
+        Raises InvalidRequest if it is too large.
         """
         check_message(data)
         if stream.messages.try_take(message_cost(data), self._clock.now()):

@@ -47,11 +47,8 @@ class Shim:
 def prepare_shim(directory: Path) -> Shim:
     """Return the shim, which is kept in `directory`; those of other versions are removed.
 
-    Blocks while it is compiled, 20 s at most: once for each version, and only if the
-    installation has no program of its sources.
-
-    Raises:
-        Unavailable: if there is none.
+    Blocks while it is compiled, 20 s at most: once for each version, and only if the installation
+    has no program of its sources. Raises Unavailable if there is none.
     """
     try:
         path = provide(directory, _SOURCE, _VERSION)
@@ -72,8 +69,7 @@ def provide(
 ) -> Path:
     """Return the program of `source` in `directory`, made unless it was before.
 
-    Raises:
-        Unavailable: if it cannot be made.
+    Raises Unavailable if it cannot be made.
     """
     name = program_name(source)
     path = directory / name

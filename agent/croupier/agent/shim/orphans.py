@@ -61,8 +61,7 @@ _POLL_S = 0.005
 def read_own_words(path: str) -> bytes:
     """Return the beginning of /proc/PID/environ or /proc/PID/cmdline, `MOST_BYTES` at most.
 
-    Raises:
-        OSError: if the process has ended, or may not be read.
+    Raises OSError if the process has ended, or may not be read.
     """
     parts, left = [], MOST_BYTES
     with closing(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as fd:

@@ -161,10 +161,8 @@ def spawn_shim(
 def create_locked(path: Path, given: run_file.Process | None = None) -> int:
     """Create a run file in its full size, and lock it; return a descriptor for a shim.
 
-    It must not exist already. `given` is the shim that will get it, if that lives already.
-
-    Raises:
-        OSError: if that fails; no file is left then.
+    It must not exist already. `given` is the shim that will get it, if that lives already. Raises
+    OSError if that fails; no file is left then.
     """
     created = open_beneath(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:

@@ -146,8 +146,7 @@ class WaitingShims:
     def launch(self, path: Path, message: bytes, home: int) -> WaitingShim:
         """Give a task to a shim, on a new run file; `home` is its open sandbox.
 
-        Raises:
-            OSError: if the run file or a shim cannot be created; no file is left then.
+        Raises OSError if the run file or a shim cannot be created; no file is left then.
         """
         while True:
             is_new = not self._idle
@@ -252,10 +251,8 @@ def _open_spare(path: Path) -> int:
 def message_of(words: Sequence[str], environment: Mapping[str, str], path: Path) -> bytes | None:
     """Return the message for a task; None if a shim of its own has to start it.
 
-    `words` are the sandbox, options, "--", and the task's arguments.
-
-    Raises:
-        ValueError: if no process can be given one of the words or variables.
+    `words` are the sandbox, options, "--", and the task's arguments. Raises ValueError if no
+    process can be given one of the words or variables.
     """
     variables = [f"{name}={value}" for name, value in environment.items()]
     texts = [str(len(words)), *words, *variables, f"{VARIABLE}={path}", ""]

@@ -25,8 +25,7 @@ _STEP_KEYS: Final = (*TASK_KEYS, "array", "after", "after_any", "name")
 def read_array(section: Section) -> tuple[str, ...] | None:
     """Return the values of `{i}`; None for a task that is no array.
 
-    Raises:
-        InvalidRequest: if there are none or too many, or one is given twice or cannot be a value.
+    Raises InvalidRequest if there are none or too many, or one is given twice or cannot be a value.
     """
     value = section.raw("array")
     if "array" not in section:
@@ -44,8 +43,7 @@ def read_array(section: Section) -> tuple[str, ...] | None:
 def parse_range(text: str) -> tuple[str, ...]:
     """Return the numbers of `FIRST-LAST` or `FIRST-LAST:STEP`, with the last one.
 
-    Raises:
-        InvalidRequest: if it has another form, or there are none or too many.
+    Raises InvalidRequest if it has another form, or there are none or too many.
     """
     match = _RANGE.match(text.strip())
     if match is None:
@@ -116,11 +114,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class BatchJob:
-    """The content of a job file.
-
-    Attributes:
-        most_active: the number of tasks that are queued or run at once; None: no limit.
-    """
+    """The content of a job file; `most_active` of its tasks at most are queued or run at once."""
 
     name: str
     steps: tuple[Step, ...]

@@ -80,11 +80,7 @@ class Row:
 
 @dataclass(slots=True)
 class BatchTask(Row):
-    """The state of one task.
-
-    Attributes:
-        cause: of a SKIPPED task: the name of the task that failed.
-    """
+    """The state of one task; `cause` is the name of the failed task for which it was SKIPPED."""
 
     node: Node = field(kw_only=True)
     cause: str = ""

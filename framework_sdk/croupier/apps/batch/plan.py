@@ -63,8 +63,7 @@ class JobPlan:
     def __init__(self, job: BatchJob) -> None:
         """Build the graph.
 
-        Raises:
-            InvalidRequest: if a dependency names no task, or tasks wait for each other.
+        Raises InvalidRequest if a dependency names no task, or tasks wait for each other.
         """
         self.job = job
         self.nodes: list[Node] = []

@@ -18,8 +18,7 @@ from croupier.sdk import Credentials
 def run_application(target: Target, main: Callable[[], Coroutine[Any, Any, int]]) -> int:
     """Run `main`; return its exit code.
 
-    Raises:
-        CroupierError: as `main` does, with advice about credentials.
+    Raises CroupierError as `main` does, with advice about credentials.
     """
     raise_file_limit()
     # The lines of applications say what users need.

@@ -42,8 +42,7 @@ class Store:
     def __init__(self, path: Path, *, may_create: bool = True) -> None:
         """Open the file; without `may_create` only for reading.
 
-        Raises:
-            StateError: if it is damaged, of a newer release, or cannot be opened.
+        Raises StateError if it is damaged, of a newer release, or cannot be opened.
         """
         self.path = path
         with self.errors("open"):
@@ -88,8 +87,7 @@ class Store:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """Open one durable transaction.
 
-        Raises:
-            StateError: if the disk does not take it; nothing is changed then.
+        Raises StateError if the disk does not take it; nothing is changed then.
         """
         with self.errors("write"):
             self._connection.execute("BEGIN IMMEDIATE")

@@ -59,8 +59,7 @@ class CronFile:
 def read_cron_file(path: Path) -> CronFile:
     """Read a cron file.
 
-    Raises:
-        InvalidRequest: if it cannot be read, or has a mistake: a line with its place.
+    Raises InvalidRequest if it cannot be read, or has a mistake: a line with its place.
     """
     file = read_job_file(path)
     file.check_keys(FILE_KEYS)

@@ -54,8 +54,7 @@ class CronFramework(Engine):
     def load(self) -> None:
         """Load the stored state.
 
-        Raises:
-            StateError: if the state is damaged, or the disk does not take a commit.
+        Raises StateError if the state is damaged, or the disk does not take a commit.
         """
         self._decide(self._board.load(self._file.jobs.values(), self._state.load(), time.time()))
         runs = [run for run in self._board.runs_with_task() if run not in self._launches]

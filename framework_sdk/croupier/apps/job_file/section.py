@@ -29,9 +29,8 @@ _SHOWN: Final = 60
 def read_job_file(path: Path) -> Section:
     """Read the root section of a job file.
 
-    Raises:
-        InvalidRequest: if it cannot be read, is over 16 MiB, or is not TOML or YAML as its suffix
-            says.
+    Raises InvalidRequest if it cannot be read, is over 16 MiB, or is not TOML or YAML as its suffix
+    says.
     """
     if path.suffix.lower() not in SUFFIXES:
         raise InvalidRequest(f"{path}: a job file ends in {', '.join(SUFFIXES)}")
@@ -52,8 +51,7 @@ def read_job_file(path: Path) -> Section:
 def section_of_text(text: str, origin: str = "", *, is_yaml: bool = False) -> Section:
     """Return the root section of `text`, whose errors begin with `origin`.
 
-    Raises:
-        InvalidRequest: if the text is malformed.
+    Raises InvalidRequest if the text is malformed.
     """
     before = f"{origin}: " if origin else ""
     try:

@@ -40,8 +40,7 @@ BESIDE: Final = "+"
 def parse_constraint(text: str) -> Constraint:
     """Read `ATTRIBUTE OPERATOR VALUE`, or `isolation has FEATURE, ...`.
 
-    Raises:
-        InvalidRequest: if it has another form.
+    Raises InvalidRequest if it has another form.
     """
     attribute, _, rest = text.strip().partition(" ")
     rest = rest.strip()
@@ -129,8 +128,7 @@ class TaskSpec:
     ) -> Task:
         """Return the task alone, with `env` added.
 
-        Raises:
-            InvalidRequest: if no agent can ever run it.
+        Raises InvalidRequest if no agent can ever run it.
         """
         return Task(
             self.command,

@@ -105,10 +105,7 @@ def make_unit(cpus: str, mem: str, disk: str, gpus: str) -> Resources:
 def read_secrets(flags: Iterable[str], environment: Mapping[str, str]) -> SecretValues:
     """Read `NAME=@FILE`, `NAME` and `NAME=VALUE`. The last value of a name counts.
 
-    Errors quote no values.
-
-    Raises:
-        InvalidRequest: if a flag is malformed, or a value cannot be read.
+    Errors quote no values. Raises InvalidRequest if a flag is malformed, or a value cannot be read.
     """
     values: dict[str, str] = {}
     for flag in flags:

@@ -93,10 +93,8 @@ def role_hint(job: Job, refusal: str) -> str:
 async def run_job(job: Job, target: Target, limits: Limits) -> int:
     """Run `job`; return its exit code.
 
-    The code is 124 if a limit passed, and 128 + N if signal N ended this process.
-
-    Raises:
-        CroupierError: if the master refuses the job, or ends its session.
+    The code is 124 if a limit passed, and 128 + N if signal N ended this process. Raises
+    CroupierError if the master refuses the job, or ends its session.
     """
     printer = Printer(sys.stdout.buffer, sys.stderr.buffer, prefixed=job.count > 1)
     try:

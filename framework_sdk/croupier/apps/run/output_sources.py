@@ -35,11 +35,7 @@ class TaskKey(NamedTuple):
 
 
 class OutputSources:
-    """HOST:PORT of agents, and links to the output of tasks as long as they are valid.
-
-    Attributes:
-        needs_links: whether an agent has required one.
-    """
+    """HOST:PORT of agents, and valid links to output; `needs_links`: an agent has required one."""
 
     def __init__(self, target: Target) -> None:
         self.needs_links = False

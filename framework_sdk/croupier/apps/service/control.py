@@ -39,8 +39,7 @@ _ERRORS: Final[Mapping[str, type[CroupierError]]] = {
 async def listening(directory: Path, answer: Answering) -> AsyncIterator[None]:
     """Answer requests by `answer`; an old socket is replaced, as the caller holds the lock.
 
-    Raises:
-        Unavailable: if the socket cannot be made.
+    Raises Unavailable if the socket cannot be made.
     """
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -160,8 +159,7 @@ async def answer_about(
 def apply(controller: Controller, file: ServiceFile) -> bool:
     """Apply a newer file; return whether it starts an update.
 
-    Raises:
-        Conflict: if it is of another service, or names another role.
+    Raises Conflict if it is of another service, or names another role.
     """
     service = controller.service
     if file.name != service.name:

@@ -110,8 +110,7 @@ class ControllerRun:
     async def _find(self, service: Service | None) -> pb.FrameworkView | None:
         """Return the framework of another controller to take over.
 
-        Raises:
-            Conflict: if another controller runs the service, and is not to be replaced.
+        Raises Conflict if another controller runs the service, and is not to be replaced.
         """
         name = self._directory.name
         own = "" if service is None else service.framework_id

@@ -88,8 +88,7 @@ class StateDir:
     def load(self) -> Service | None:
         """Return the state; None if there is none.
 
-        Raises:
-            Unavailable: if it cannot be read, is damaged, or is of a newer release.
+        Raises Unavailable if it cannot be read, is damaged, or is of a newer release.
         """
         try:
             values: Any = json.loads(self.state_file.read_bytes())
@@ -113,8 +112,7 @@ class StateDir:
     def save(self, service: Service) -> None:
         """Make the state durable, if it has changed since the last save.
 
-        Raises:
-            Unavailable: if that fails; the earlier state is kept.
+        Raises Unavailable if that fails; the earlier state is kept.
         """
         text = json.dumps(
             {

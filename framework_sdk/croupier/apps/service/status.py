@@ -149,11 +149,7 @@ SERVICES = Table(
 
 
 class Journal:
-    """Numbered lines; the latest 500 are kept.
-
-    Attributes:
-        last: the number of the latest line; 0 before the first.
-    """
+    """Numbered lines, of which the latest 500 are kept; `last` is the latest number, at first 0."""
 
     def __init__(self, service: str) -> None:
         self._service = service

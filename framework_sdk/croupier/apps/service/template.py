@@ -66,8 +66,7 @@ class Demands:
     def tasks(self, instance: Instance, resources: Resources) -> list[Task]:
         """Return the task of an instance with `resources`, and those beside it.
 
-        Raises:
-            InvalidRequest: if no agent can ever run it.
+        Raises InvalidRequest if no agent can ever run it.
         """
         spec, health = self.template(instance.version).spec, self._service.health_of(instance)
         service, version = self._service.name, str(instance.version)

@@ -21,11 +21,7 @@ Demands = tuple[Demand, ...]
 
 @dataclass(frozen=True, slots=True)
 class AcceptedTasks:
-    """The tasks of an ACCEPT: the role of its offers, and the resources of each task.
-
-    Attributes:
-        facts: attributes of the agent as text, for constraints.
-    """
+    """The role of an ACCEPT's offers, its tasks' resources, and its agent's attributes as text."""
 
     role: Role
     tasks: tuple[Resources, ...]
@@ -118,8 +114,7 @@ def counted_down(demands: Demands, first: Role, launch: AcceptedTasks) -> Demand
 def roles_of(role: str | None, roles: Iterable[str] | None) -> tuple[Role, ...]:
     """Return the roles of a framework, given as one or several.
 
-    Raises:
-        InvalidRequest: if it gave both, one is illegal or given twice, or there are over 32.
+    Raises InvalidRequest if it gave both, one is illegal or given twice, or there are over 32.
     """
     if roles is None:
         return (check_role(DEFAULT_ROLE if role is None else role),)
@@ -135,8 +130,7 @@ def one_demand(
 ) -> tuple[Demand, ...]:
     """Return the demand for one shape, or none.
 
-    Raises:
-        InvalidRequest: if no offer can ever meet it.
+    Raises InvalidRequest if no offer can ever meet it.
     """
     if unit is None:
         if count is not None or constraints:
@@ -150,8 +144,7 @@ def demands_of(
 ) -> tuple[Demand, ...]:
     """Return the demands of a framework, given as one shape or several.
 
-    Raises:
-        InvalidRequest: if it gave both, or one is invalid.
+    Raises InvalidRequest if it gave both, or one is invalid.
     """
     checked = check_demands(several, roles)
     if one and checked:

@@ -63,8 +63,7 @@ class CronJob:
 def check_name(name: str) -> str:
     """Return `name` if it can be part of task ids and of file names.
 
-    Raises:
-        InvalidRequest: if it has other characters than letters, digits, `-` and `_`.
+    Raises InvalidRequest if it has other characters than letters, digits, `-` and `_`.
     """
     if len(name) > MAX_NAME or not _NAME.fullmatch(name):
         raise InvalidRequest(

@@ -65,8 +65,7 @@ class Schedule:
     def __post_init__(self) -> None:
         """Read the text.
 
-        Raises:
-            InvalidRequest: if it is malformed, or never fires, or there is no such time zone.
+        Raises InvalidRequest if it is malformed, or never fires, or there is no such time zone.
         """
         object.__setattr__(self, "zone", read_zone(self.zone_name))
         words = self.text.split()

@@ -155,8 +155,7 @@ def restart(service: Service, now: float) -> None:
 def undo(service: Service, now: float) -> int:
     """Return to the version before the latest update; return its number.
 
-    Raises:
-        Conflict: if there is none.
+    Raises Conflict if there is none.
     """
     _check_runs(service)
     if service.stable is not None and service.target != service.stable:

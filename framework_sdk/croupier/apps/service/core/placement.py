@@ -25,11 +25,7 @@ PORTS: Final = "ports"
 
 @dataclass(slots=True)
 class Room:
-    """The rest of one offer.
-
-    Attributes:
-        place: the agent's value of the spread attribute; its id if there is none to spread over.
-    """
+    """The rest of one offer; `place` is its value to spread over, or its agent if there is none."""
 
     offer_id: str
     agent_id: str
