@@ -265,37 +265,33 @@ class Reactor:
         return effects
 
     def _perform(self, effect: fx.Effect) -> None:
-        match effect:
-            case fx.HealthChanged(session):
-                # `decide_at_once` may have found a problem since this effect was decided.
-                effect = fx.HealthChanged(session, self.state.health.problems)
-                self._send_message(effect)
-            case (
-                fx.SendRegister()
-                | fx.SendUpdates()
-                | fx.RefuseLaunch()
-                | fx.ReturnTasks()
-                | fx.SendMessage()
-            ):
-                self._send_message(effect)
-            case fx.Checkpoint() | fx.Moved() | fx.Acknowledged() | fx.Outdated() | fx.Dropped():
-                pass
-            case fx.Spawn():
-                self._spawns.append(effect)
-            case fx.Adopt():
-                self._adoptions.append(effect)
-            case fx.CancelLaunch(key):
-                self._cancel(key)
-            case fx.Signal(key, _, number):
-                self._machine.signal(key, number)
-            case fx.ToExecutor() | fx.CloseExecutor():
-                self._machine.to_executor(effect)
-            case fx.ForgetRun() | fx.Forget() | fx.ForgetGroup() | fx.RemoveVolume():
-                self._forget(effect)
-            case fx.CheckHealth():
-                self._machine.check_health(effect)
-            case _:
-                assert_never(effect)
+        if isinstance(effect, fx.HealthChanged):
+            # `decide_at_once` may have found a problem since this effect was decided.
+            effect = replace(effect, problems=self.state.health.problems)
+        if isinstance(effect, Message):
+            self._send_message(effect)
+        else:
+            match effect:
+                case (
+                    fx.Checkpoint() | fx.Moved() | fx.Acknowledged() | fx.Outdated() | fx.Dropped()
+                ):
+                    pass
+                case fx.Spawn():
+                    self._spawns.append(effect)
+                case fx.Adopt():
+                    self._adoptions.append(effect)
+                case fx.CancelLaunch(key):
+                    self._cancel(key)
+                case fx.Signal(key, _, number):
+                    self._machine.signal(key, number)
+                case fx.ToExecutor() | fx.CloseExecutor():
+                    self._machine.to_executor(effect)
+                case fx.ForgetRun() | fx.Forget() | fx.ForgetGroup() | fx.RemoveVolume():
+                    self._forget(effect)
+                case fx.CheckHealth():
+                    self._machine.check_health(effect)
+                case _:
+                    assert_never(effect)
         self._observer.performed(effect)
 
     def _forget(self, effect: fx.ForgetRun | fx.Forget | fx.ForgetGroup | fx.RemoveVolume) -> None:

@@ -226,19 +226,16 @@ class Sandboxes:
         """
         framework_id, task_id = _checked(key)
         self.silent.forget(key)
-        name = secrets.token_hex(8)
-        # It may still hold sandboxes that an earlier life could not remove.
-        self.trash.mkdir(mode=0o700, exist_ok=True)
         try:
             with directory(self.root) as root:
-                with directory(framework_id, root) as framework, directory(self.trash) as trash:
-                    os.rename(task_id, name, src_dir_fd=framework, dst_dir_fd=trash)
+                with directory(framework_id, root) as framework:
+                    moved = self._move_to_trash(task_id, framework)
                 with suppress(OSError):
                     # Fails if the framework has other sandboxes.
                     os.rmdir(framework_id, dir_fd=root)
         except FileNotFoundError:
             return None
-        return self.trash / name
+        return moved
 
     def empty(self, key: Key) -> None:
         """Move all but the output of a task that has ended into the trash."""
@@ -253,16 +250,20 @@ class Sandboxes:
 
     def discard(self, name: str, at: int) -> None:
         """Move a directory below the open `at` into the trash, which the janitor empties."""
-        moved = secrets.token_hex(8)
-        self.trash.mkdir(mode=0o700, exist_ok=True)
-        with directory(self.trash) as trash:
-            os.rename(name, moved, src_dir_fd=at, dst_dir_fd=trash)
-        self._replaced.append(self.trash / moved)
+        self._replaced.append(self._move_to_trash(name, at))
 
     def take_replaced(self) -> list[Path]:
         """Return what was moved into the trash since the last call, and is to be removed."""
         replaced, self._replaced = self._replaced, []
         return replaced
+
+    def _move_to_trash(self, name: str, at: int) -> Path:
+        moved = secrets.token_hex(8)
+        # It may still hold sandboxes that an earlier life could not remove.
+        self.trash.mkdir(mode=0o700, exist_ok=True)
+        with directory(self.trash) as trash:
+            os.rename(name, moved, src_dir_fd=at, dst_dir_fd=trash)
+        return self.trash / moved
 
     def _make(self, key: Key, *, again: bool) -> int:
         """Create the directory of one run; return a descriptor."""

@@ -18,6 +18,7 @@ from typing import Final
 from croupier.agent.directories import closing, directory
 from croupier.agent.unix_user import UnixUser
 from croupier.model.secrets import SecretValues
+from croupier.process.durable_files import write_all
 
 BASE: Final = Path("/dev/shm")  # noqa: S108 - its parts are checked
 _IN_MEMORY: Final = ("tmpfs", "ramfs")
@@ -128,8 +129,6 @@ def _names(fd: int) -> set[str]:
 
 def _write(name: str, value: str, owner: UnixUser | None, at: int) -> None:
     with closing(os.open(name, _WRITE, 0o400, dir_fd=at)) as fd:
-        content = value.encode()
-        while content:
-            content = content[os.write(fd, content) :]
+        write_all(fd, value.encode())
         if owner is not None:
             os.fchown(fd, owner.uid, owner.gid)

@@ -73,8 +73,10 @@ def recovered(
                 state.epochs[framework_id] = epoch
             case r.ForgetFramework(framework_id):
                 state.epochs.pop(framework_id, None)
-            case r.GroupRecord() | r.ForgetGroup():
-                _note_group(groups, record)
+            case r.GroupRecord():
+                groups.add((record.framework_id, record.group_id))
+            case r.ForgetGroup():
+                groups.discard((record.framework_id, record.group_id))
             case _ if _apply(state, record) or isinstance(record, r.ForgetTask):
                 state.to_forget.discard(r.key_of(record))
             case _:
@@ -93,19 +95,8 @@ def recovered(
     if not state.incomplete:
         _drop_incomplete_groups(state, groups)
     _count_resources(state)
-    for task in state.tasks.values():
-        if task.group is not None:
-            state.groups.setdefault(task.group, {})[task.key] = None
     state.to_forget_groups = groups - state.groups.keys()
     return state
-
-
-def _note_group(groups: set[GroupKey], record: r.GroupRecord | r.ForgetGroup) -> None:
-    group = (record.framework_id, record.group_id)
-    if isinstance(record, r.GroupRecord):
-        groups.add(group)
-    else:
-        groups.discard(group)
 
 
 def _drop_incomplete_groups(state: AgentState, complete: set[GroupKey]) -> None:
@@ -206,7 +197,7 @@ def _restore(task: LocalTask, status: TaskStatus) -> None:
 
 
 def _count_resources(state: AgentState) -> None:
-    """Count the resources of live tasks, and drop ended tasks without pending updates."""
+    """Count the resources of live tasks, drop ended ones without pending updates, and group all."""
     _void_tasks_of_earlier_ids(state)
     if state.incomplete:
         _void_overfull(state)
@@ -222,6 +213,9 @@ def _count_resources(state: AgentState) -> None:
             ended.append(key)
     for key in ended:
         del state.tasks[key]
+    for key, task in state.tasks.items():
+        if task.group is not None:
+            state.groups.setdefault(task.group, {})[key] = None
     state.adopting += len(state.voided)
     if not held <= state.total:
         raise Conflict(

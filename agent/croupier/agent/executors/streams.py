@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import os
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,6 +26,7 @@ from croupier.model.errors import Unauthenticated, Unavailable
 from croupier.model.executor import EXECUTOR_MESSAGES, TOKEN_VARIABLE, check_message, message_cost
 from croupier.model.ids import TaskId
 from croupier.model.token_bucket import Bucket
+from croupier.process.durable_files import replace_file
 from croupier.process.inbox import Inbox
 
 DIRECTORY: Final = "executors"
@@ -132,13 +132,7 @@ class Streams:
             self._key = self.key_file.read_bytes()
         if len(self._key) != _KEY_BYTES:
             self._key = secrets.token_bytes(_KEY_BYTES)
-            half = self.key_file.with_suffix(".new")
-            fd = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with os.fdopen(fd, "wb") as file:
-                file.write(self._key)
-                file.flush()
-                os.fsync(file.fileno())
-            half.rename(self.key_file)
+            replace_file(self.key_file, self._key)
 
     def token_of(self, run: str) -> str:
         """Return the token of an executor's run."""

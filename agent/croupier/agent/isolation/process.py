@@ -24,11 +24,9 @@ import ctypes
 import os
 import resource
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Final
 
 from croupier.agent.isolation.isolator import Isolator, Launch, Setting, limits_of
@@ -36,6 +34,7 @@ from croupier.agent.isolation.seccomp import filter_bytes, is_supported
 from croupier.model.errors import InvalidRequest
 from croupier.model.isolation import Feature, Limits
 from croupier.model.limits import MIB
+from croupier.process.durable_files import replace_file
 
 _CREATE_RULESET: Final = 444
 _VERSION: Final = 1
@@ -190,15 +189,7 @@ def write_filter(directory: Path, *, has_ports: bool) -> Path | None:
         return None
     content = filter_bytes(has_ports=has_ports)
     path = directory.absolute() / f"{_PREFIX}{sha256(content).hexdigest()[:16]}"
-    with NamedTemporaryFile(dir=directory, prefix=f".{_PREFIX}", delete=False) as file:
-        try:
-            file.write(content)
-            file.flush()
-            Path(file.name).rename(path)
-        except BaseException:
-            with suppress(OSError):
-                Path(file.name).unlink()
-            raise
+    replace_file(path, content)
     for other in directory.glob(f"*{_PREFIX}*"):
         if other.name != path.name and other.name.lstrip(".").startswith(_PREFIX):
             other.unlink(missing_ok=True)
