@@ -248,11 +248,7 @@ class MasterConfig:
         return max(self.offer_lease, DEFAULT_MAX_LEASE_S)
 
     def secret_box(self) -> KeyBox:
-        """Read the keys for secrets; a missing key file may be created.
-
-        Raises:
-            InvalidRequest: if they cannot be read.
-        """
+        """Read or create the keys for secrets; raises InvalidRequest if they cannot be read."""
         return self.sealing.box(is_shared=self.store.etcd is not None)
 
     def settings(self) -> Settings:

@@ -107,11 +107,7 @@ class FileSize:
 
     @classmethod
     def parse(cls, text: str) -> FileSize:
-        """Read `64MB`.
-
-        Raises:
-            InvalidRequest: if it is not a size, or not between 0.1MB and 64GB.
-        """
+        """Read `64MB`; raises InvalidRequest if it is no size, or not between 0.1MB and 64GB."""
         milli_mib = parse_scalar("disk", text)
         size = milli_mib * 1024 * 1024 // 1000
         if not 1024**2 // 10 <= size <= 64 * 1024**3:
@@ -237,11 +233,7 @@ class OidcFlags:
 
 
 def check_provider_url(text: str, *, takes_query: bool = False) -> str:
-    """Return `text` if it is an URL of a provider: https, or http on this machine.
-
-    Raises:
-        InvalidRequest: if it is not.
-    """
+    """Return the URL of a provider; raises InvalidRequest unless https, or of this machine."""
     try:
         url = urlsplit(text)
         host = url.hostname or ""

@@ -55,11 +55,7 @@ NO_KEY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SecretKey:
-    """A key of AES-256.
-
-    Attributes:
-        key_id: the first 8 hex digits of a hash of the key.
-    """
+    """A key of AES-256; `key_id` is the first 8 hex digits of a hash of it."""
 
     content: bytes = field(repr=False)
 

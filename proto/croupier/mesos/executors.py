@@ -19,11 +19,7 @@ _PREFIX: Final = "executor:"
 
 
 def executor_task_id(unique: str, executor_id: str, agent_id: str) -> TaskId:
-    """Return the id of the task that is an executor; `unique` has no colon.
-
-    Raises:
-        InvalidRequest: if it would be too long.
-    """
+    """Return the id of an executor's task, or raise InvalidRequest; `unique` has no colon."""
     made = f"{_PREFIX}{unique}:{executor_id}:{agent_id}"
     if len(made.encode(errors="replace")) > MAX_ID_BYTES:
         raise InvalidRequest(f"the id of executor {executor_id[:80]!r} is too long")

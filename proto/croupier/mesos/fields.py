@@ -123,11 +123,7 @@ def ids_of(of: Json, name: str) -> list[str]:
 
 
 def data_of(of: Json, name: str) -> bytes:
-    """Return bytes, which are base64 in JSON.
-
-    Raises:
-        InvalidRequest: if they are not.
-    """
+    """Return bytes, which are base64 in JSON; raises InvalidRequest if they are not."""
     try:
         return base64.b64decode(text(of, name), validate=True)
     except (binascii.Error, ValueError):

@@ -166,11 +166,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether an action is allowed, and by which rule.
-
-    Attributes:
-        rule: the name of the rule that allows it; empty if it is denied.
-    """
+    """Whether an action is allowed, and the name of the rule; empty if it is denied."""
 
     is_allowed: bool
     rule: str = ""
@@ -318,11 +314,7 @@ def allowed(policy: AccessPolicy, action: Action, target: Object) -> frozenset[s
 
 
 def split_object(text: str) -> tuple[ObjectKind, str]:
-    """Return the kind and the name in the text of an object or of a pattern.
-
-    Raises:
-        InvalidRequest: if it is neither.
-    """
+    """Return kind and name of an object or a pattern; raises InvalidRequest if it is neither."""
     kind, colon, name = text.partition(":")
     for each in ObjectKind:
         if each.value == kind and bool(colon) == (each is not ObjectKind.CLUSTER):

@@ -195,11 +195,7 @@ def matches(attribute: str, pattern: str) -> Constraint:
 
 
 def not_matches(attribute: str, pattern: str) -> Constraint:
-    """Reject agents whose whole `attribute` the regular expression matches.
-
-    Raises:
-        InvalidRequest: as `matches` does.
-    """
+    """Reject agents whose whole `attribute` the pattern matches; raises as `matches`."""
     return Constraint(attribute, Operator.NOT_MATCHES, pattern)
 
 

@@ -75,11 +75,7 @@ def check_hostname(value: str) -> str:
 
 
 def check_role(value: str) -> Role:
-    """Return `value` as a role: `*`, or up to 32 components joined by `/`.
-
-    Raises:
-        InvalidRequest: if it is not a legal role.
-    """
+    """Return a role, `*` or up to 32 components joined by `/`; raises InvalidRequest if illegal."""
     if value == DEFAULT_ROLE:
         return DEFAULT_ROLE
     if len(value.encode(errors="replace")) > MAX_ROLE_BYTES:

@@ -142,11 +142,7 @@ class Resources:
         return _made(scalars, ranges, sets)
 
     def __sub__(self, other: Resources) -> Resources:
-        """Subtract `other`.
-
-        Raises:
-            ValueError: if `other` does not fit in this.
-        """
+        """Subtract `other`; raises ValueError if it does not fit in this."""
         if not other:
             return self
         if not other <= self:

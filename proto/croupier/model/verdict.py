@@ -9,11 +9,7 @@ from croupier.model.errors import CroupierError
 
 @dataclass(frozen=True, slots=True)
 class TaskVerdict:
-    """The answer to one task of an ACCEPT.
-
-    Attributes:
-        error: why the task was not launched; None if it was.
-    """
+    """The answer to one task of an ACCEPT; `error` is why it was not launched, or None."""
 
     task_id: str
     error: CroupierError | None = None

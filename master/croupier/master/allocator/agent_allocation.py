@@ -42,11 +42,7 @@ _IN_THE_WAY = (Cause.DOES_NOT_FIT, Cause.IN_USE, Cause.OUTRANKED)
 
 
 class AgentAllocation:
-    """A visit to one agent, within a pass.
-
-    Attributes:
-        checks: how many frameworks were checked.
-    """
+    """A visit to one agent, within a pass; `checks` is how many frameworks were checked."""
 
     def __init__(
         self,

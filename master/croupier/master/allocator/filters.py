@@ -29,11 +29,7 @@ class Filter:
 
 
 class Filters:
-    """One agent's filters, by leaf. A filter takes less than 200 bytes.
-
-    Attributes:
-        round: the number of the present round.
-    """
+    """One agent's filters, by leaf, each under 200 bytes; `round` numbers the present round."""
 
     __slots__ = ("_by_leaf", "_latest", "round")
 

@@ -25,11 +25,7 @@ from croupier.model.ids import AgentId, FrameworkId, Role
 
 
 class Passes:
-    """Visits the dirty agents.
-
-    Attributes:
-        number: how many passes began.
-    """
+    """Visits the dirty agents; `number` is how many passes began."""
 
     def __init__(self, state: AllocatorState) -> None:
         self._state = state

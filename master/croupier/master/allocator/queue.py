@@ -20,11 +20,7 @@ ORDERS: Final = ("arrival", "random", "pack", "spread")
 
 
 def make_queue(order: str, seed: int, scarce: frozenset[str]) -> ArrivalQueue | RankedQueue:
-    """Return an empty queue in one of `ORDERS`.
-
-    Raises:
-        InvalidRequest: if there is no such order.
-    """
+    """Return an empty queue in one of `ORDERS`; raises InvalidRequest for any other."""
     if order not in ORDERS:
         raise InvalidRequest(f"{order[:80]!r} is not an order of agents: {', '.join(ORDERS)}")
     return ArrivalQueue(scarce) if order == "arrival" else RankedQueue(order, seed, scarce)

@@ -49,11 +49,7 @@ class Drain:
     grace_ms: int | None = None
 
     def apply(self, state: State, agent: Agent, now: float) -> Iterator[Effect]:
-        """Drain the agent, or change the grace of its drain.
-
-        Raises:
-            InvalidRequest: if the grace is out of range.
-        """
+        """Drain the agent, or change the grace; raises InvalidRequest if that is out of range."""
         if self.grace_ms is not None:
             check_grace(self.grace_ms)
         drain, is_new = DrainRequest(self.grace_ms), agent.drain is None

@@ -64,40 +64,24 @@ def finds_agent(permissions: Permissions, action: Action, agent_id: AgentId) -> 
 
 
 def require_administer(state: State, caller: Principal) -> None:
-    """Check that the caller may administer the cluster.
-
-    Raises:
-        PermissionDenied: if it may not.
-    """
+    """Raise PermissionDenied if the caller may not administer the cluster."""
     require(state.permissions(caller), Action.ADMINISTER, CLUSTER)
 
 
 def require(permissions: Permissions, action: Action, target: Object, owner: str = "") -> None:
-    """Check that the principal may do `action` on `target`, or on what `owner` has in it.
-
-    Raises:
-        PermissionDenied: if it may not.
-    """
+    """Raise PermissionDenied unless the principal is `owner`, or may do `action` on `target`."""
     if not permissions.owns(owner) and not permissions.decide(action, target):
         raise PermissionDenied(f"{permissions.principal} may not {action.value} {target}")
 
 
 def require_registered(permissions: Permissions, roles: Iterable[Role]) -> None:
-    """Check that the principal may have frameworks in all of these roles.
-
-    Raises:
-        PermissionDenied: if it may not.
-    """
+    """Raise PermissionDenied if the principal may not have frameworks in all of these roles."""
     for role in roles:
         require(permissions, Action.REGISTER, role_object(role))
 
 
 def require_image(permissions: Permissions, task: TaskInfo) -> None:
-    """Check that the framework's principal may launch the task's image, if it has one.
-
-    Raises:
-        PermissionDenied: if it may not.
-    """
+    """Raise PermissionDenied if the principal may not launch the task's image, if it has one."""
     if task.isolation.image:
         require(permissions, Action.LAUNCH_IMAGE, image_object(task.isolation.image))
 

@@ -159,11 +159,7 @@ class Acknowledge:
 
 @value
 class Reconcile:
-    """Send the latest status of these tasks, or of all if there are none.
-
-    Attributes:
-        more: as in `Acknowledge`.
-    """
+    """Send the latest status of these tasks, of all if none; `more` as in `Acknowledge`."""
 
     task_ids: tuple[TaskId, ...]
     more: bool = False

@@ -77,11 +77,7 @@ class FrameworkCalled:
 
 @value
 class Received:
-    """A message arrived on a session.
-
-    Attributes:
-        verdicts_seen: the last call whose verdict has arrived at the framework.
-    """
+    """A message arrived; the verdicts up to `verdicts_seen` have reached the framework."""
 
     session: SessionId
     verdicts_seen: int = 0
@@ -232,11 +228,7 @@ class SessionEnded:
 
 @dataclass(frozen=True, slots=True)
 class OperatorCommand(Question[T_co], ABC):
-    """A command with an immutable answer.
-
-    Attributes:
-        request: the number under which the shell waits for the answer.
-    """
+    """A command with an immutable answer, for which the shell waits under the number `request`."""
 
     request: int
 

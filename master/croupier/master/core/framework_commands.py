@@ -24,11 +24,7 @@ from croupier.model.task_checks import check_grace
 
 @dataclass(frozen=True, slots=True)
 class TornDown:
-    """The answer to a teardown.
-
-    Attributes:
-        tasks: the number of tasks that have yet to end.
-    """
+    """The answer to a teardown; `tasks` is the number of tasks that have yet to end."""
 
     framework_id: FrameworkId
     name: str
@@ -37,11 +33,7 @@ class TornDown:
 
 @dataclass(frozen=True, slots=True)
 class TeardownFramework(OperatorCommand[TornDown]):
-    """Remove a framework for good. A second teardown changes nothing.
-
-    Attributes:
-        operator: the operator's address, for the log.
-    """
+    """Remove a framework for good, once; `operator` is the operator's address, for the log."""
 
     framework_id: FrameworkId
     operator: str = ""

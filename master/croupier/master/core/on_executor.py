@@ -39,11 +39,7 @@ def executor_of(framework: Framework, task: TaskInfo) -> Task:
 
 
 def check_executor(framework: Framework, task: TaskInfo, agent_id: AgentId) -> None:
-    """Check that the executor of a task, if it names one, is on that agent.
-
-    Raises:
-        InvalidRequest: if it is not.
-    """
+    """Raise InvalidRequest if a task names an executor that is not on that agent."""
     if task.executor_id:
         there = executor_of(framework, task).agent_id
         if there != agent_id:

@@ -133,11 +133,7 @@ def adopt(state: State, framework_id: FrameworkId, role: Role | None, now: float
 
 
 def own_roles(named: tuple[Role, ...], roles: tuple[Role, ...]) -> tuple[Role, ...]:
-    """Return `named` if the framework's `roles` contain all of them.
-
-    Raises:
-        InvalidRequest: if one is not among them.
-    """
+    """Return `named`; raises InvalidRequest if one is not among the framework's `roles`."""
     for role in named:
         if role not in roles:
             raise errors.InvalidRequest(f"role {role[:80]!r} is not one of the framework's")
@@ -220,11 +216,7 @@ def _check_permission(state: State, event: Subscribe) -> None:
 
 
 def _check_levels(state: State, event: Subscribe) -> None:
-    """Bound the memory of the share tree, which has a node for each role and each role above it.
-
-    Raises:
-        Conflict: if there would be too many nodes.
-    """
+    """Raise Conflict if the share tree, with a node for each level, would have too many."""
     new = {path for role in event.roles for path in (*ancestors(role), role)}
     known = state.allocator.queries.roles_in_use()
     added = sum(path not in known for path in new)

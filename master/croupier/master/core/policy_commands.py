@@ -47,21 +47,13 @@ class Draft:
     settings: Settings
 
     def members(self, group: str) -> frozenset[str]:
-        """Return the members of a group.
-
-        Raises:
-            NotFound: if there is no such group.
-        """
+        """Return the members of a group; raises NotFound if there is no such group."""
         if group not in self.groups:
             raise NotFound(f"no group {group[:80]!r}")
         return self.groups[group]
 
     def put(self, group: str, members: frozenset[str]) -> None:
-        """Add a group, or replace its members.
-
-        Raises:
-            Conflict: if it is too large.
-        """
+        """Add a group, or replace its members; raises Conflict if it is too large."""
         most = self.settings.group_members
         too_many = len(members) > most
         if too_many or sum(len(each.encode()) for each in members) > MAX_GROUP_BYTES:
@@ -209,11 +201,7 @@ def _remove(known: dict[NameT, ValueT], name: NameT, error: str) -> None:
 
 
 def checked_description(text: str) -> str:
-    """Return the description of a key or a token.
-
-    Raises:
-        InvalidRequest: if it is too long, or not printable.
-    """
+    """Return a description; raises InvalidRequest if it is too long, or not printable."""
     if len(text) > MAX_DESCRIPTION or not text.isprintable():
         raise InvalidRequest(f"a description has at most {MAX_DESCRIPTION} printable characters")
     return text

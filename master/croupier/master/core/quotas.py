@@ -7,11 +7,7 @@ from croupier.model.principal import PrincipalName
 
 
 class ByteBudget:
-    """Bytes that are held for frameworks: bounded for each, and for all together.
-
-    Attributes:
-        total: bytes held for all frameworks together.
-    """
+    """Bytes that are held for frameworks: bounded for each, and for all together (`total`)."""
 
     def __init__(self, each: int, most: int) -> None:
         """Allow `each` bytes for one framework, and `most` for all."""

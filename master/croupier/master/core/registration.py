@@ -110,11 +110,7 @@ def _check_report(state: State, agent_id: AgentId, report: AgentTask) -> None:
 
 
 def check_size(state: State, event: Register) -> None:
-    """Check the agent's resources against the bounds of the cluster and of its join token.
-
-    Raises:
-        Conflict: if it has more.
-    """
+    """Raise Conflict if the agent has more than the cluster, or its join token, allows."""
     bounds = {"--max-agent-resources of the master": state.settings.max_agent}
     token = state.tokens.of_agent(event.agent_id)
     if state.access.is_on and token is not None:

@@ -102,11 +102,7 @@ def _predicted(
 
 
 def _checked(state: State, event: UpdateRoles) -> dict[Role, RoleSettings]:
-    """Return the new settings of the named roles.
-
-    Raises:
-        CroupierError: if they contradict each other or the cluster.
-    """
+    """Return the new settings of the roles; raises CroupierError if they contradict anything."""
     now = state.allocator.queries.roles()
     wanted = roles.changed_settings(event.changes, now, state.initial_roles)
     together = {**now, **wanted}

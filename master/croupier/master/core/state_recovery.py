@@ -36,11 +36,7 @@ from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus
 def recover_state(
     registry: Registry, master_id: str, settings: Settings, allocator: Allocator, now: float
 ) -> State:
-    """Return the state of a master that begins to lead. O(records).
-
-    Raises:
-        InvalidRequest: if records contradict each other.
-    """
+    """Return the state of a new leader, O(records); raises InvalidRequest if records conflict."""
     _check(registry)
     state = State(master_id, settings, allocator)
     state.generation = registry.master.generation if registry.master else 0
@@ -64,11 +60,7 @@ def recover_state(
 
 
 def _check(registry: Registry) -> None:
-    """Check relations between records, which no decoder can check.
-
-    Raises:
-        InvalidRequest: if records contradict each other.
-    """
+    """Raise InvalidRequest if records contradict each other, which no decoder can check."""
     for framework in registry.frameworks.values():
         if len(set(framework.roles)) < len(framework.roles):
             raise InvalidRequest(

@@ -289,11 +289,7 @@ class EndedTasks:
     """A bounded number of ended tasks, oldest first; the oldest are forgotten."""
 
     def __init__(self, most: int) -> None:
-        """Hold at most `most`.
-
-        Raises:
-            ValueError: if that is negative.
-        """
+        """Hold at most `most`; raises ValueError if that is negative."""
         if most < 0:
             raise ValueError(f"{most} ended tasks cannot be kept")
         self._most = most

@@ -188,11 +188,7 @@ def _check_join(state: State, join: TokenRecord, event: JoinAgent) -> None:
 
 
 def _check_token(token: TokenRecord, now_ms: int) -> None:
-    """Check a token before it is stored.
-
-    Raises:
-        InvalidRequest: if it is malformed.
-    """
+    """Check a token before it is stored; raises InvalidRequest if it is malformed."""
     if not _TOKEN_ID.match(token.token_id) or not _HASH.match(token.hash):
         raise errors.InvalidRequest("a token has an id of 8 and a hash of 64 hexadecimal digits")
     if token.expires_ms is not None and not now_ms < token.expires_ms < _LAST_MS:
@@ -241,11 +237,7 @@ def _forget(state: State, token_ids: list[TokenId]) -> Iterator[Effect]:
 
 
 def _add(state: State, token: TokenRecord, now_ms: int) -> Iterator[Effect]:
-    """Store a new token, and forget some that can no longer be used.
-
-    Raises:
-        Conflict: if there are too many.
-    """
+    """Store a new token, and forget some useless ones; raises Conflict if there are too many."""
     is_agent = token.kind is TokenKind.AGENT
     most = state.settings.agent_tokens if is_agent else state.settings.tokens
     count = state.tokens.count(token.kind)

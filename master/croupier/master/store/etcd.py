@@ -103,11 +103,7 @@ class EtcdStore(Store):
         self._is_loaded = False
 
     async def load(self) -> Registry:
-        """See `Store`. First finishes a commit that the last leader left staged.
-
-        Raises:
-            FailedOver: if another master leads.
-        """
+        """Finish a staged commit first; see `Store`. Raises FailedOver if another master leads."""
         self._is_loaded = False
         head, schema, revision = await self._begin()
         self._head = head.mod_revision if head is not None else 0

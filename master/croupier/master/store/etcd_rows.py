@@ -71,11 +71,7 @@ async def stored_records(
 
 
 async def staged_rows(client: EtcdClient, keys: op.Keys, parts: int, revision: int) -> list[Row]:
-    """Return the rows of a commit that is staged in `parts` parts.
-
-    Raises:
-        Damaged: if it is damaged.
-    """
+    """Return the rows of a commit that is staged in `parts` parts; raises Damaged."""
     data = b""
     for number in range(1, parts + 1):
         answer = await client.call(

@@ -44,11 +44,7 @@ class Store(Committing):
         """
 
     async def mark(self, position: StorePosition) -> None:
-        """Store `position` apart from the records, if the store has a place for it.
-
-        Raises:
-            Unavailable: if it cannot be written.
-        """
+        """Store `position` apart from records, if there is a place for it; raises Unavailable."""
 
     async def check(self) -> None:
         """Check that the committed records are still in their place, if they can be removed.

@@ -21,11 +21,7 @@ NAMES: Final = tuple(_BY_NAME)
 
 
 def make(name: str, seed: int = 0) -> Policy:
-    """Return a policy by name; `seed` is for the random one.
-
-    Raises:
-        InvalidRequest: if there is none.
-    """
+    """Return a policy by name, `seed` for the random one; raises InvalidRequest if unknown."""
     if name not in _BY_NAME:
         raise InvalidRequest(f"{name[:80]!r} is not a policy: {', '.join(NAMES)}")
     return Random(seed) if name == Random.name else _BY_NAME[name]()
