@@ -10,8 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from croupier.model.clock import Clock
 from croupier.model.limits import DEFAULT_REFUSE_S
@@ -27,26 +26,22 @@ from croupier.sdk.wire import decline_calls, withdraw_calls
 if TYPE_CHECKING:
     from croupier.sdk.framework import Framework
 
+E = TypeVar("E")
 # After so many items the loop serves the stream, even if no handler waits.
 _ITEMS_PER_TURN = 100
 
 
 @dataclass(frozen=True, slots=True)
-class HandlerCall:
-    """A call of a handler whose return value is ignored; only whether it raised counts.
+class HandlerCall(Generic[E]):
+    """A call of a handler with its event; only whether it raised counts. The log shows `ids`."""
 
-    Attributes:
-        name: of the handler.
-        ids: for the log if it raises.
-    """
-
-    name: str
-    call: Callable[[], Awaitable[None]]
+    handler: Callable[[E], Awaitable[None]]
+    event: E
     ids: Mapping[str, str] = field(default_factory=dict)
 
 
 # New offers; a status update, new or sent again; another event.
-Item = tuple[Offer, ...] | TaskStatus | HandlerCall
+Item = tuple[Offer, ...] | TaskStatus | HandlerCall[Any]
 
 
 class Inbox:
@@ -139,23 +134,20 @@ class Dispatcher:
             if served % _ITEMS_PER_TURN == 0:
                 await asyncio.sleep(0)
 
-    async def serve(self, call: HandlerCall) -> bool:
+    async def serve(self, call: HandlerCall[Any]) -> bool:
         """Call one handler; return whether it returned without raising."""
         try:
-            await call.call()
-        except asyncio.CancelledError:
+            await call.handler(call.event)
+        except (Exception, asyncio.CancelledError):
             reraise_own_cancellation()
-            _log_failure(call)
-        except Exception:
-            _log_failure(call)
-        else:
-            return True
-        return False
+            fields = {"handler": getattr(call.handler, "__name__", ""), **call.ids}
+            log_event(logging.ERROR, "handler_failed", with_traceback=True, **fields)
+            return False
+        return True
 
     async def _serve_offers(self, arrived: tuple[Offer, ...]) -> None:
         offers = self._book.show(arrived, self._clock.now())
-        handler = partial(self._framework.on_offers, list(offers))
-        if not offers or await self.serve(HandlerCall("on_offers", handler)):
+        if not offers or await self.serve(HandlerCall(self._framework.on_offers, list(offers))):
             return
         left = [offer.id for offer in offers if offer.id in self._book]
         self._book.answer(left)
@@ -166,8 +158,7 @@ class Dispatcher:
         decision = self._updates.decide(status)
         if decision is UpdateDecision.SHOW:
             ids = {"task_id": status.task_id, "state": status.state.name}
-            handler = partial(self._framework.on_update, status)
-            if not await self.serve(HandlerCall("on_update", handler, ids)):
+            if not await self.serve(HandlerCall(self._framework.on_update, status, ids)):
                 self._updates.on_failed(status)
                 return
             self._updates.on_handled(status)
@@ -177,8 +168,3 @@ class Dispatcher:
                 self._calls.post(call)
         elif decision is not UpdateDecision.HOLD and status.needs_acknowledgement:
             self._calls.acknowledge(status)
-
-
-def _log_failure(call: HandlerCall) -> None:
-    """Log the exception that is being handled."""
-    log_event(logging.ERROR, "handler_failed", with_traceback=True, handler=call.name, **call.ids)

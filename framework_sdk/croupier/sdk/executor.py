@@ -236,10 +236,8 @@ class Executor:
             handler = await self._handlers.get()
             try:
                 await handler()
-            except asyncio.CancelledError:
+            except (Exception, asyncio.CancelledError):
                 reraise_own_cancellation()
-                log_event(logging.ERROR, "handler_failed", with_traceback=True)
-            except Exception:
                 log_event(logging.ERROR, "handler_failed", with_traceback=True)
 
     async def _stay_connected(self) -> None:

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import grpc.aio
@@ -220,8 +219,7 @@ class Session:
             return
         if isinstance(error, CroupierError):
             _handling.set(self)
-            handler = partial(self._framework.on_error, error)
-            await self._dispatcher.serve(HandlerCall("on_error", handler))
+            await self._dispatcher.serve(HandlerCall(self._framework.on_error, error))
         raise error
 
     async def _handle(self) -> None:
@@ -321,8 +319,7 @@ class Session:
             case "rescind":
                 offer_id = event.rescind.offer_id
                 if self._book.rescind(offer_id):
-                    rescinded = partial(framework.on_rescind, offer_id)
-                    put(HandlerCall("on_rescind", rescinded, {"offer_id": offer_id}))
+                    put(HandlerCall(framework.on_rescind, offer_id, {"offer_id": offer_id}))
             case "update":
                 self._learn(event.update.agents)
                 for status in event.update.statuses:
@@ -331,17 +328,14 @@ class Session:
                 failure = Failure(
                     event.failure.agent_id, event.failure.hostname, event.failure.message
                 )
-                ids = {"agent_id": failure.agent_id}
-                put(HandlerCall("on_failure", partial(framework.on_failure, failure), ids))
+                put(HandlerCall(framework.on_failure, failure, {"agent_id": failure.agent_id}))
             case "message_arrived":
                 arrived = event.message_arrived
                 message = Message(arrived.task_id, arrived.agent_id, arrived.data)
-                ids = {"task_id": message.executor_id}
-                put(HandlerCall("on_message", partial(framework.on_message, message), ids))
+                put(HandlerCall(framework.on_message, message, {"task_id": message.executor_id}))
             case "preempt_request":
                 request = preempt_from_wire(event.preempt_request, self._clock)
-                ids = {"agent_id": request.agent_id}
-                put(HandlerCall("on_preempt", partial(framework.on_preempt, request), ids))
+                put(HandlerCall(framework.on_preempt, request, {"agent_id": request.agent_id}))
             case "subscribed":
                 self._on_subscribed(event.subscribed)
 
@@ -350,8 +344,7 @@ class Session:
             return
         self._connection.join(from_milliseconds(subscribed.heartbeat_ms) or DEFAULT_HEARTBEAT_S)
         framework_id = self._subscription.framework_id = subscribed.framework_id
-        handler = partial(self._framework.on_subscribed, framework_id)
-        self._inbox.put(HandlerCall("on_subscribed", handler))
+        self._inbox.put(HandlerCall(self._framework.on_subscribed, framework_id))
         self._calls.attach(self._send, subscribed.max_message_bytes)
         log_event(
             logging.INFO, "subscribed", framework_id=framework_id, master_id=subscribed.master_id

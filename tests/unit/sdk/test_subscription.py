@@ -199,11 +199,11 @@ async def test_secrets_are_not_sent_unencrypted_to_another_machine(
 # The queue of events for the handlers.
 
 
-async def nothing() -> None:
+async def nothing(_: object) -> None:
     return
 
 
-CALL = HandlerCall("on_subscribed", nothing)
+CALL = HandlerCall(nothing, "f1")
 
 
 class TestInbox:
