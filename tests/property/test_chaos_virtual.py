@@ -15,6 +15,7 @@ MISJUDGED_SEEDS = (63_004_651, 64_000_559)
 # A task that an older store has lined up at an agent has run on another one since; a task that
 # stores restored one after the other launch again where it has run.
 DEFECTS = (64_003_918, 65_002_591)
+MESSAGES = ("messages", "messages arrived", "messages dropped")
 # A mutant is found within so many seeds, with the kinds of faults that find it.
 MOST_SEEDS = 260
 # Where the search for a mutant begins, if not at 1; a wrong number only costs time.
@@ -60,6 +61,10 @@ FIRST_SEEDS = {
     "hold: offered to others": 15,
     "hold: outlives its time": 8,
     "sdk: end shown twice": 11,
+    "sdk: messages sent again": 41,
+    "master: a message to another framework": 8,
+    "master: messages not counted": 8,
+    "agent: a message to another executor": 8,
 }
 
 
@@ -69,6 +74,7 @@ def test_nothing_is_lost() -> None:
     assert sum(outcome.injected.total() for outcome in outcomes) > SEEDS
     assert sum(outcome.tasks for outcome in outcomes) > SEEDS
     assert sum(outcome.seen["in executors"] for outcome in outcomes) > SEEDS // 2
+    assert all(sum(outcome.seen[kind] for outcome in outcomes) for kind in MESSAGES)
 
 
 def test_a_seed_replays_exactly() -> None:

@@ -89,14 +89,11 @@ class Calls:
 
     def _give_up_messages(self) -> None:
         """End the calls with messages that an earlier stream carried: they arrive at most once."""
-        for entry in self._ledger.open_calls():
-            pending = entry.call
-            if not entry.stream or not pending.call.HasField("send_message"):
-                continue
-            self._ledger.close(entry.seq)
-            if pending.waiter is not None and not pending.waiter.done():
+        for entry in self._ledger.give_up():
+            waiter = entry.call.waiter
+            if waiter is not None and not waiter.done():
                 lost = Unavailable("the connection to the master broke; the message may be lost")
-                pending.waiter.set_exception(lost)
+                waiter.set_exception(lost)
 
     def detach(self) -> None:
         """Make calls wait for the next stream."""
@@ -218,7 +215,8 @@ class Calls:
         self._changed.set()
 
     def _open(self, pending: _Pending, internal: bool) -> None:
-        entry = self._ledger.open(pending, internal=internal)
+        once = pending.call.HasField("send_message")
+        entry = self._ledger.open(pending, internal=internal, once=once)
         pending.call.seq = entry.seq
         if pending.demands is not None:
             self._subscription.on_demands_sent(entry.seq, pending.demands)

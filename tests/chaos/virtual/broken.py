@@ -25,19 +25,28 @@ from croupier.master.allocator.charges import Charges
 from croupier.master.allocator.eligibility import Eligibility, Fit, Rejection
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.tree import Tree
-from croupier.master.core import hold_charges, on_accept, on_sync, on_task, state_recovery, verdicts
+from croupier.master.core import (
+    hold_charges,
+    on_accept,
+    on_sync,
+    on_task,
+    state_recovery,
+    verdicts,
+)
+from croupier.master.core import on_executor as master_on_executor
+from croupier.master.core.agents import Agent
 from croupier.master.core.deadlines import HoldReview
-from croupier.master.core.effects import Effect, Save, Step
+from croupier.master.core.effects import Effect, Happened, Save, Send, Step
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.holds import Hold
+from croupier.master.core.messages import MessageArrived
 from croupier.master.core.records import ForgetTask, Record, Registry, TaskRecord
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskHold
 from croupier.master.core.unit_checks import UnitVerdicts
-from croupier.model.agent_orders import LaunchTask
+from croupier.model.agent_orders import ExecutorMessage, LaunchTask
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.task import Reason, TaskState
-from croupier.sdk.core.calls import CallLedger
 from croupier.sdk.core.updates import UpdateBook, UpdateDecision
 from tests.chaos.virtual.agent import AgentProcess
 from tests.chaos.virtual.agent_session import AgentSession
@@ -287,12 +296,39 @@ def shows_again(self: UpdateBook, status: Any) -> UpdateDecision:
     return UpdateDecision.SHOW if decided is UpdateDecision.ACKNOWLEDGE else decided
 
 
-def carries_nothing(self: CallLedger[Any], stream: int) -> list[Any]:
+def carries_nothing(*_: object) -> list[Any]:
     return []
 
 
 _DECIDE = UpdateBook.decide
 
+
+# Messages.
+
+
+def tells_another(state: State, agent: Agent, message: Any, now: float) -> Iterator[Effect]:
+    others = [session for session, peer in state.peers.items() if isinstance(peer, Framework)]
+    for effect in _ON_SAID(state, agent, message, now):
+        match effect:
+            case Send(_, MessageArrived() as arrived):
+                yield Send(others[0], arrived)
+            case _:
+                yield effect
+
+
+def passes_to_newest(state: AgentState, message: ExecutorMessage) -> Iterator[Any]:
+    key = next(reversed(state.executors), (message.framework_id, message.task_id))
+    yield from _ON_MESSAGE(state, ExecutorMessage(*key, message.data))
+
+
+def drops_uncounted(*call: Any) -> Iterator[Effect]:
+    for effect in _SEND_MESSAGE(*call):
+        if not isinstance(effect, Happened):
+            yield effect
+
+
+_ON_SAID, _SEND_MESSAGE = master_on_executor.on_said, master_on_executor.send_message
+_ON_MESSAGE = on_executor.on_message
 
 # Holds.
 

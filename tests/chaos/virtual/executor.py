@@ -1,7 +1,8 @@
 """An executor: a process that runs tasks of its framework, and outlives the agent.
 
 It does what the SDK's does: it registers again after each loss of its stream, lists the tasks whose
-end the agent has not acknowledged, and sends its updates until they are acknowledged, in order.
+end the agent has not acknowledged, and sends its updates until they are acknowledged, in order. It
+answers messages of its framework, at once or later.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from croupier.agent.core import effects as fx
 from croupier.agent.core import events as ev
@@ -90,6 +92,10 @@ class Executor:
                 update = self.updates.pop(int.from_bytes(update_id, "big"), None)
                 if update is not None and update[1].is_terminal:
                     self.listed.discard(update[0])
+            case fx.Said(data):
+                self.machine.judge.messages.on_arrived(data, self.run.key)
+                # Not drawn, so that seeds find the same mutants as before.
+                self._after(crc32(data) % 3 * 0.3, lambda: self._say(agent, data + b" answer"))
             case fx.ShutDown():
                 self.is_shutting_down = True
                 if self.run.heeds:
@@ -123,6 +129,11 @@ class Executor:
             child.outcome = state
             self.machine.ends(child, None, None)
             self._update(agent, task_id, state)
+
+    def _say(self, agent: AgentProcess, data: bytes) -> None:
+        if self.stream is not None and self.stream[0] == agent.life and agent.is_up:
+            self.machine.judge.messages.on_sent(data, self.run.key)
+            agent.put(ev.ExecutorSaid(self.run.key, self.stream[1], data))
 
     def _update(self, agent: AgentProcess, task_id: TaskId, state: TaskState) -> None:
         self.number += 1

@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from croupier.master.core import calls
+from croupier.master.core import messages as to
 from croupier.master.core.events import FrameworkCalled, Received, Subscribe
-from croupier.master.core.messages import Offered, Placed, Rescinded, Subscribed, Updated
 from croupier.master.core.settings import Settings
 from croupier.model.errors import CroupierError, FailedOver, NotFound, NotLeader, Removed
 from croupier.model.ids import AgentId, FrameworkId, HoldId, OfferId, TaskId
@@ -80,7 +80,7 @@ class FrameworkProcess(Process):
         self.queue: deque[TaskStatus] = deque()
         self.ended: set[TaskId] = set()
         self.mine: list[TaskId] = []
-        self.offers: dict[OfferId, tuple[Offered, float]] = {}
+        self.offers: dict[OfferId, tuple[to.Offered, float]] = {}
         self.is_subscribed = False
         self.executors: dict[AgentId, TaskId] = {}
         self._acks: dict[TaskId, tuple[AgentId, int]] = {}
@@ -112,9 +112,7 @@ class FrameworkProcess(Process):
 
     def on_start(self) -> None:
         self._begin()
-        self.later(1.5, self._workload.burst)
-        if self._workload.groups:
-            self.later(0.7, self._workload.group)
+        self._workload.begin()
 
     def _begin(self) -> None:
         self._forget()
@@ -194,26 +192,29 @@ class FrameworkProcess(Process):
         match message:
             case Ended(error):
                 self._on_ended(error)
-            case Subscribed(framework_id):
+            case to.Subscribed(framework_id):
                 self.framework_id = framework_id
                 self.is_subscribed = True
                 self._hops = 0
                 self._backoff.reset()
+                self.ledger.give_up()
                 for entry in self.ledger.carry(self._stream):
                     self._send(partial(FrameworkCalled, seq=entry.seq, call=entry.call))
-            case Offered():
+            case to.Offered():
                 self.offers[message.offer_id] = (message, self.clock.now() + message.lease_s)
                 think_s = self.random.choice((0.001, 0.01, 0.05, 1.0))
                 offer_id = message.offer_id
                 self.later(think_s, lambda: self._answer(offer_id))
-            case Rescinded(offer_id):
+            case to.Rescinded(offer_id):
                 self.offers.pop(offer_id, None)
             case Verdict(seq):
                 answered = self.ledger.close(seq)
                 if answered is not None:
                     self._on_answered(answered.call, message)
-            case Updated(statuses) | Placed(_, statuses):
+            case to.Updated(statuses) | to.Placed(_, statuses):
                 self.queue.extend(statuses)
+            case to.MessageArrived(task_id, _, data):
+                self.judge.messages.on_arrived(data, (self.framework_id, task_id))
 
     def _on_answered(self, call: calls.Call, verdict: Verdict) -> None:
         match call:
@@ -297,7 +298,8 @@ class FrameworkProcess(Process):
     def call(self, call: calls.Call, internal: bool = False) -> None:
         if not self.ledger.has_room(internal):
             return
-        entry = self.ledger.open(call, internal=internal)
+        once = isinstance(call, calls.SendMessage)
+        entry = self.ledger.open(call, internal=internal, once=once)
         self.judge.on_called(self, entry.seq, call)
         self.ledger.check()
         if self.is_subscribed:

@@ -36,6 +36,7 @@ class Judge(MasterJudge):
     ) -> None:
         old = epoch is not None and epoch < self.obeyed.get(agent.name, 0)
         must(not old, f"{agent.name} obeys epoch {epoch}: {event}")
+        self.messages.on_agent_step(event, effects)
         for effect in effects:
             if isinstance(effect, fx.SendUpdates):
                 for status in effect.statuses:
@@ -172,6 +173,8 @@ class Judge(MasterJudge):
             case calls.Withdraw(task_ids):
                 for task_id in task_ids:
                     self.histories[task_id].killers.add("framework")
+            case calls.SendMessage(task_id, data):
+                self.messages.on_sent(data, (framework.framework_id, task_id))
             case _:
                 pass
 

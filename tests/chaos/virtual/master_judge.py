@@ -27,6 +27,7 @@ from croupier.model.roles import ancestors, is_within
 from croupier.model.store_position import StorePosition
 from croupier.model.verdict import Verdict
 from tests.chaos.virtual.clock import TracedClock
+from tests.chaos.virtual.message_judge import MessageJudge
 from tests.chaos.virtual.network import End
 from tests.chaos.virtual.task_history import TaskHistory, must
 from tests.chaos.virtual.term import Term
@@ -42,6 +43,7 @@ class MasterJudge:
         self.clock = clock
         self.histories: dict[TaskId, TaskHistory] = {}
         self.seen: Counter[str] = Counter()
+        self.messages = MessageJudge(self.seen)
         self.obeyed: dict[str, int] = {}
         self.gone: set[str] = set()
         self.gone_ids: set[AgentId] = set()
@@ -159,7 +161,8 @@ class MasterJudge:
         return not (record.queued is not None or is_reported or has_ended or is_lost)
 
     def on_decided(self, term: Term, event: Event, effects: Sequence[Effect]) -> None:
-        """Remember the framework of each session."""
+        """Remember the framework of each session, and check what became of messages."""
+        self.messages.on_decided(event, effects, term.state.peers)
         if isinstance(event, Subscribe):
             peer = term.state.peers.get(event.session)
             if isinstance(peer, Framework):
@@ -246,6 +249,8 @@ class MasterJudge:
             case calls.Kill(task_id):
                 history = self.histories[task_id]
                 history.kill_promised = history.kill_promised or verdict.error is None
+            case calls.SendMessage(_, data) if verdict.error is not None:
+                self.messages.on_refused(data)
             case _:
                 pass
 

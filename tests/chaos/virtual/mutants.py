@@ -24,6 +24,7 @@ from croupier.master.core import (
     hold_charges,
     on_accept,
     on_agent,
+    on_call,
     on_hold,
     on_submit,
     on_sync,
@@ -323,6 +324,23 @@ MUTANTS = {
         "an executor is told that an update is durable, and it is not",
         _one(on_executor, "on_event", broken.acknowledges_unrecorded),
         ("agent_crash",),
+    ),
+    "master: a message to another framework": Mutant(
+        "a message of an executor is sent to the framework that connected first",
+        _one(on_agent, "on_said", broken.tells_another),
+    ),
+    "master: messages not counted": Mutant(
+        "messages to executors are passed on or dropped without being counted",
+        _one(on_call, "send_message", broken.drops_uncounted),
+    ),
+    "agent: a message to another executor": Mutant(
+        "a message is passed on to the newest executor of the agent",
+        _one(on_executor, "on_message", broken.passes_to_newest),
+    ),
+    "sdk: messages sent again": Mutant(
+        "a new stream carries messages that an earlier one has carried",
+        _one(CallLedger, "give_up", broken.carries_nothing),
+        ("snap", "reset", "half_reset"),
     ),
     "hold: charged twice": Mutant(
         "what is dealt from a hold is charged again",

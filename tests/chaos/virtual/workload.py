@@ -1,4 +1,4 @@
-"""What a framework asks for: tasks, groups, executors and holds, drawn at random."""
+"""What a framework asks for: tasks, groups, executors, messages and holds, drawn at random."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zlib import crc32
 from croupier.master.core import calls
 from croupier.master.core.messages import Offered
 from croupier.model.demand import Placement
-from croupier.model.executor import ExecutorSpec
+from croupier.model.executor import MAX_MESSAGE_DATA, ExecutorSpec
 from croupier.model.ids import HoldId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Command, TaskInfo
@@ -26,6 +26,7 @@ FOR_EVER_S = 1e9
 MOST_MS = (0, 0, 0, 0, 0, 2_000, 9_000)
 # Bursts of short tasks that a framework submits.
 MOST_BURSTS = 4
+MOST_MESSAGES = 12
 # Of executors, and of tasks in them.
 SMALL = "cpus:0.2;mem:20"
 SUBMITTED_SIZES = ("cpus:1;mem:100", "cpus:2;mem:100", "cpus:1;mem:300;ports:1")
@@ -37,7 +38,6 @@ class Workload:
 
     Attributes:
         submits: whether it submits tasks.
-        groups: whether some of its tasks are in groups.
     """
 
     def __init__(self, framework: FrameworkProcess, seed: str) -> None:
@@ -48,11 +48,22 @@ class Workload:
         self._bursting = Random(crc32(f"{seed}/{framework.name}/burst".encode()))
         self._bursts = MOST_BURSTS if self._bursting.random() < 0.7 else 0
         self._grouping = Random(crc32(f"{seed}/{framework.name}/group".encode()))
-        self.groups = self._grouping.random() < 0.3
+        self._groups = self._grouping.random() < 0.3
         self._executing = Random(crc32(f"{seed}/{framework.name}/executor".encode()))
         self._has_executors = self._executing.random() < 0.6
+        self._talking = Random(crc32(f"{seed}/{framework.name}/talk".encode()))
+        self._talks = self._has_executors and self._talking.random() < 0.3
+        self._messages = 0
         self._holding = Random(crc32(f"{seed}/{framework.name}/hold".encode()))
         self._holds = self._holding.random() < 0.3
+
+    def begin(self) -> None:
+        """Submit bursts and groups, and send messages, from now on."""
+        self._framework.later(1.5, self.burst)
+        if self._groups:
+            self._framework.later(0.7, self.group)
+        if self._talks:
+            self._framework.later(1.0, self.talk)
 
     def submit(self) -> None:
         """Submit some tasks, and withdraw others at times; then wait."""
@@ -119,6 +130,23 @@ class Workload:
                 framework.later(random.uniform(0.0, 1.0), lambda: framework.withdraw((chosen,)))
         framework.later(random.uniform(1.0, 6.0), self.group)
 
+    def talk(self) -> None:
+        """Send a message to an executor, or at times one that must be refused."""
+        framework = self._framework
+        random, executors = self._talking, list(framework.executors.values())
+        if framework.may_submit and executors:
+            self._messages += 1
+            data = f"{framework.client_id} {self._messages}".encode()
+            kind, task_id = random.random(), random.choice(executors)
+            if kind < 0.05:
+                data = data.ljust(MAX_MESSAGE_DATA + 1)
+            elif kind < 0.2:
+                # Mostly one of another framework, or no executor.
+                task_id = random.choice(list(framework.judge.histories))
+            framework.call(calls.SendMessage(task_id, data))
+        if self._messages < MOST_MESSAGES:
+            framework.later(random.choice((0.01, 0.3, 1.0, 3.0)), self.talk)
+
     def chosen(self, offered: Offered, most: int) -> tuple[TaskInfo, ...]:
         """Return tasks for an offer, at most `most` and those in an executor."""
         room, first = offered.resources, list[TaskInfo]()
@@ -128,7 +156,7 @@ class Workload:
                 room = room - task.resources
         tasks = (*first, *self._tasks(room, self._framework.random.randint(1, min(most, 4))))
         # A task in an executor is in no group.
-        if tasks and self.groups and self._grouping.random() < 0.3 and not first:
+        if tasks and self._groups and self._grouping.random() < 0.3 and not first:
             return self._grouped(tasks)
         return tasks
 

@@ -59,6 +59,17 @@ class TestLedger:
         ledger.open("c")
         assert [(e.call, e.stream) for e in ledger.carry(2)] == [("b", 1), ("c", 2)]
 
+    def test_a_call_made_at_most_once_is_given_up_after_one_stream(self) -> None:
+        ledger = CallLedger[str]()
+        ledger.open("a")
+        ledger.open("b", once=True)
+        assert ledger.give_up() == []
+        ledger.carry(1)
+        ledger.open("c", once=True)
+        assert [entry.call for entry in ledger.give_up()] == ["b"]
+        assert [entry.call for entry in ledger.carry(2)] == ["a", "c"]
+        ledger.check()
+
     def test_each_kind_of_call_has_its_own_limit(self) -> None:
         ledger = CallLedger[str](limit=3, internal_limit=1)
         ledger.open("a")

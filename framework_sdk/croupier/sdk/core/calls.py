@@ -1,7 +1,7 @@
 """Calls that wait for their verdict.
 
 Rule: numbers start at 1 and rise by one. A call stays open until its verdict arrives; each new
-stream carries it again under its number. A verdict counts once.
+stream carries it again under its number, unless it is made at most once. A verdict counts once.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ class OpenCall(Generic[CallT]):
 
     Attributes:
         internal: whether the SDK made it; counted separately, so that neither kind starves.
+        once: whether only one stream may carry it.
         stream: number of the stream that carried it first; 0 while none has.
     """
 
     seq: int
     call: CallT
     internal: bool
+    once: bool = False
     stream: int = 0
 
 
@@ -50,10 +52,10 @@ class CallLedger(Generic[CallT]):
         """Return whether another call of that kind may be opened."""
         return self._counts[internal] < self._limits[internal]
 
-    def open(self, call: CallT, *, internal: bool = False) -> OpenCall[CallT]:
+    def open(self, call: CallT, *, internal: bool = False, once: bool = False) -> OpenCall[CallT]:
         """Give `call` the next number and keep it. Needs room."""
         assert self.has_room(internal)
-        entry = OpenCall(self._next, call, internal)
+        entry = OpenCall(self._next, call, internal, once)
         self._open[entry.seq] = entry
         self._counts[internal] += 1
         self._next += 1
@@ -65,6 +67,13 @@ class CallLedger(Generic[CallT]):
         if entry is not None:
             self._counts[entry.internal] -= 1
         return entry
+
+    def give_up(self) -> list[OpenCall[CallT]]:
+        """Remove and return the calls that no further stream may carry; O(open calls)."""
+        given_up = [entry for entry in self.open_calls() if entry.once and entry.stream]
+        for entry in given_up:
+            self.close(entry.seq)
+        return given_up
 
     def carry(self, stream: int) -> list[OpenCall[CallT]]:
         """Return the calls that a new stream must carry, in order; O(open calls)."""
