@@ -64,8 +64,10 @@ class FakeApi:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.needs_token, self.leader, self.others = False, "", ""
-        self.asked, self._is_free = threading.Event(), asyncio.Event()
+        self.asked = threading.Event()
+        self._is_free, self._is_joined = asyncio.Event(), asyncio.Event()
         self._is_free.set()
+        self._is_joined.set()
         may = ["operate-agents", "kill", "teardown", "change-roles"]
         self.identity = {"may": may, "views_all": ["role", "agent", "cluster"]}
         self.posted: list[tuple[str, Any]] = []
@@ -83,9 +85,15 @@ class FakeApi:
         event = self.cluster.happen(kind, agent=agent)
         self.tell("cluster", event, event["id"])
 
-    def cut(self) -> None:
-        """End all streams."""
+    @contextmanager
+    def cut(self) -> Iterator[None]:
+        """End all streams, and answer to none until the end of the block."""
+        self._loop.call_soon_threadsafe(self._is_joined.clear)
         self._to_watchers(None)
+        try:
+            yield
+        finally:
+            self._loop.call_soon_threadsafe(self._is_joined.set)
 
     @contextmanager
     def holding_events(self) -> Iterator[None]:
@@ -190,6 +198,7 @@ class FakeApi:
         cluster = self.cluster
         match parts:
             case ["watch"]:
+                await self._is_joined.wait()
                 return await self._watch(request)
             case ["tasks", _, _, "output", name]:
                 return await self._output(request, name)

@@ -90,8 +90,8 @@ def test_the_page_is_live(visitor: Visitor, api: FakeApi) -> None:
 def test_it_reconnects_and_keeps_the_place(visitor: Visitor, api: FakeApi) -> None:
     visitor.go("tasks", query="?text=shard%201")
     visitor.one(".link.live").wait_for()
-    api.cut()
-    visitor.one(".link.reconnecting").wait_for()
+    with api.cut():
+        visitor.one(".link.reconnecting").wait_for()
     visitor.one(".link.live").wait_for()
     api.cluster.tasks[1]["name"] = "shard 1 after the failover"
     api.happen("task-finished")
@@ -119,9 +119,10 @@ def test_a_follower_says_who_leads_and_goes_there(visitor: Visitor, api: FakeApi
         api.others = leader.url
         visitor.go("agents")
         visitor.one(".link.live").wait_for()
-        api.leader = leader.url
-        api.cut()
-        visitor.sees(f"{leader.url} leads")
+        with visitor.staying(leader.url):
+            api.leader = leader.url
+            with api.cut():
+                visitor.sees(f"{leader.url} leads")
         visitor.page.wait_for_url(f"{leader.url}/#/agents")
         visitor.one(".link.live").wait_for()
         visitor.one("tbody tr").nth(4).wait_for()
@@ -142,7 +143,7 @@ def test_it_stays_while_the_leader_does_not_answer(visitor: Visitor, api: FakeAp
     visitor.one(".link.live").wait_for()
     visitor.sees("preemption begun: number 23")
     assert visitor.page.url == f"{visitor.url}/#/events"
-    assert not visitor.one("#banner").is_visible()
+    expect(visitor.one("#banner")).to_be_hidden()
 
 
 def test_signing_in_at_a_follower_goes_to_the_leader(visitor: Visitor, api: FakeApi) -> None:
@@ -151,10 +152,11 @@ def test_signing_in_at_a_follower_goes_to_the_leader(visitor: Visitor, api: Fake
         visitor.page.goto(f"{visitor.url}/#/agents")
         field = visitor.page.get_by_label("Token")
         field.fill(TOKEN)
-        field.press("Enter")
-        visitor.sees("Sign in at the one that leads")
-        visitor.sees(f"{leader.url} leads")
-        visitor.page.get_by_role("link", name="Go there").wait_for()
+        with visitor.staying(leader.url):
+            field.press("Enter")
+            visitor.sees("Sign in at the one that leads")
+            visitor.sees(f"{leader.url} leads")
+            visitor.page.get_by_role("link", name="Go there").wait_for()
         visitor.page.wait_for_url(f"{leader.url}/#/agents")
 
 
@@ -226,7 +228,7 @@ def test_actions_show_their_dry_run_first(visitor: Visitor, api: FakeApi) -> Non
     page.get_by_role("button", name="Show what it does").click()
     visitor.sees("12 tasks end, each with its grace: 12 of web-1")
     page.keyboard.press("Escape")
-    assert visitor.focused() == "Drain"
+    expect(page.get_by_role("button", name="Drain")).to_be_focused()
     asked = {"dry_run": True, "grace": "30s"}
     assert api.posted[2:] == [("agents/agent-00000/drain", asked)]
 
@@ -319,14 +321,14 @@ def test_lists_are_sorted_by_a_click_on_a_head(visitor: Visitor, api: FakeApi) -
 def test_events_are_filtered_by_kind(visitor: Visitor, api: FakeApi) -> None:
     visitor.go("events")
     rows = visitor.one(".events li")
-    assert rows.count() == 24
+    expect(rows).to_have_count(24)
     visitor.page.get_by_label("Kind of events").select_option("problem")
     # Not `wait_for_function`: the page's policy forbids to evaluate text once more.
     expect(rows).to_have_count(12)
     api.happen("task-running")
     api.happen("task-lost")
     visitor.sees("task lost: number 26")
-    assert rows.count() == 13
+    expect(rows).to_have_count(13)
     assert visitor.page.url.endswith("?kind=problem")
     visitor.go("overview")
     visitor.sees("task lost: number 26")
@@ -361,8 +363,7 @@ def test_the_keyboard_reaches_everything(visitor: Visitor) -> None:
     page.keyboard.press("Enter")
     visitor.sees("What stands in its way")
 
-    page.keyboard.press("g")
-    page.keyboard.press("t")
+    page.keyboard.type("gt")
     visitor.one("nav [aria-current]").get_by_text("Tasks").wait_for()
     visitor.settled()
     page.keyboard.press("/")

@@ -190,12 +190,10 @@ def test_a_failover_keeps_the_page_going(browser: Browser, cluster: RealCluster)
         visitor.go("overview")
         visitor.sees("3 agents")
         visitor.one(".link.live").wait_for()
-        before = visitor.one(".counts").inner_text()
-        assert "term 1" in before
+        visitor.sees("term 1")
         cluster.kill_master()
-        visitor.one(".link.reconnecting").wait_for()
-        visitor.one(".link.live").wait_for()
         visitor.sees("term 2")
+        visitor.one(".link.live").wait_for()
         assert visitor.page.url.endswith("#/overview")
 
 
@@ -258,19 +256,21 @@ def test_the_page_goes_where_the_leader_is(browser: Browser, tmp_path: Path) -> 
 
         # On a follower: who leads, both masters, and on to the leader.
         visitor = stack.enter_context(Visitor.of(browser, follower.url))
-        visitor.page.goto(f"{follower.url}/#/events")
-        visitor.sees(f"{leader.url} leads")
-        visitor.one("tbody").get_by_text(leader.url).wait_for()
-        visitor.page.get_by_role("link", name="Go there").click()
+        with visitor.staying(leader.url):
+            visitor.page.goto(f"{follower.url}/#/events")
+            visitor.sees(f"{leader.url} leads")
+            visitor.one("tbody").get_by_text(leader.url).wait_for()
+            visitor.page.get_by_role("link", name="Go there").click()
         visitor.page.wait_for_url(f"{leader.url}/#/events")
         visitor.one(".link.live").wait_for()
         visitor.sees("began to lead")
         seen = visitor.one(".events").inner_text()
 
         # On a leader that dies: the next master, with the events of its term, at the same place.
-        leader.kill()
-        visitor.sees(f"{follower.url} does")
-        visitor.page.get_by_role("link", name="Go there").click()
+        with visitor.staying(follower.url, answers=1):
+            leader.kill()
+            visitor.sees(f"{follower.url} does")
+            visitor.page.get_by_role("link", name="Go there").click()
         visitor.page.wait_for_url(f"{follower.url}/#/events")
         visitor.one(".link.live").wait_for()
         visitor.sees("began to lead")

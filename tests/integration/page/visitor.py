@@ -8,12 +8,19 @@ from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, expect
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, Route, expect
 
 # Milliseconds for what takes a moment, on a machine that is busy with other tests.
 PATIENCE_MS = 20_000
 expect.set_options(timeout=PATIENCE_MS)
 GRAVE = ("serious", "critical")
+# Change the route, and wait until the page has seen it: its listener is older than this one.
+GO = """route => new Promise((seen) => {
+    const before = location.href;
+    addEventListener("hashchange", seen, { once: true });
+    location.hash = route;
+    if (location.href === before) seen();
+})"""
 
 
 @dataclass
@@ -70,8 +77,11 @@ class Visitor:
 
     def go(self, *parts: str, query: str = "") -> None:
         """Show the view of a route, and wait for it."""
-        route = "/".join(quote(part, safe="") for part in parts)
-        self.page.goto(f"{self.url}/#/{route}{query}")
+        route = "#/" + "/".join(quote(part, safe="") for part in parts) + query
+        if self.page.url.startswith(f"{self.url}/"):
+            self.page.evaluate(GO, route)
+        else:
+            self.page.goto(f"{self.url}/{route}")
         self.settled()
 
     def sign_in(self, token: str) -> None:
@@ -85,6 +95,29 @@ class Visitor:
     def settled(self) -> None:
         """Wait until the view is loaded."""
         self.page.locator("main:not([aria-busy])").wait_for()
+
+    @contextmanager
+    def staying(self, other: str, answers: int = 0) -> Iterator[None]:
+        """Keep the page from going to another master until the end of the block.
+
+        The other master gives so many answers to the page, and then none.
+        """
+        probe, answered = f"{other}/healthz", []
+
+        def on_finished(request: Request) -> None:
+            if request.url == probe:
+                answered.append(request)
+
+        def on_probe(route: Route) -> None:
+            if len(answered) < answers:
+                route.continue_()
+            else:
+                route.abort()
+
+        self.page.on("requestfinished", on_finished)
+        self.page.route(probe, on_probe)
+        yield
+        self.page.unroute(probe)
 
     def sees(self, text: str) -> None:
         """Wait until a text is visible."""
