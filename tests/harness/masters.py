@@ -29,19 +29,21 @@ class StreamEnded(AssertionError):
     """The stream ended before the expected message; names its status."""
 
 
-async def read_batch(stream: Any) -> Any:
-    """Return the next message of a stream.
+async def read_batch(answers: AsyncIterator[Any]) -> Any:
+    """Return the next message of a stream, which is iterated, as the product does.
+
+    `stream.read()` would lose messages that have come, once a write has failed because the other
+    side ended the stream.
 
     Raises:
         StreamEnded: if there is none.
     """
     try:
-        batch = await stream.read()
+        return await anext(answers)
     except grpc.aio.AioRpcError as error:
         raise StreamEnded(f"{error.code()}: {error.details()}") from None
-    if batch is grpc.aio.EOF:
-        raise StreamEnded("in order")
-    return batch
+    except StopAsyncIteration:
+        raise StreamEnded("in order") from None
 
 
 async def write_batch(stream: Any, batch: Any) -> None:
@@ -82,6 +84,7 @@ class RawFramework:
     def __init__(self, address: Address, security: ClientSecurity | None = None) -> None:
         self._channel = make_channel(address, security)
         self._stream: Any = FrameworkServiceStub(self._channel).Connect()
+        self._answers = aiter(self._stream)
         self._events: list[framework_pb2.Event] = []
         self.heard: list[framework_pb2.Event] = []
         self._seq = 0
@@ -131,7 +134,7 @@ class RawFramework:
                 for index, event in enumerate(self._events):
                     if event.WhichOneof("event") == kind:
                         return self._events.pop(index)
-                events = (await read_batch(self._stream)).events
+                events = (await read_batch(self._answers)).events
                 self.heard.extend(events)
                 self._events.extend(events)
 
@@ -151,6 +154,7 @@ class RawAgent:
     def __init__(self, address: Address, security: ClientSecurity | None = None) -> None:
         self._channel = make_channel(address, security)
         self._stream: Any = AgentServiceStub(self._channel).Connect()
+        self._answers = aiter(self._stream)
         self._orders: list[agent_pb2.Order] = []
         self.epochs: set[int] = set()
         self.heard = agent_pb2.AgentServiceConnectResponse()
@@ -194,7 +198,7 @@ class RawAgent:
                 for index, order in enumerate(self._orders):
                     if order.WhichOneof("order") == kind:
                         return self._orders.pop(index)
-                message = await read_batch(self._stream)
+                message = await read_batch(self._answers)
                 self.epochs.add(message.master_epoch)
                 self.heard = message
                 self._orders.extend(message.orders)

@@ -155,11 +155,8 @@ async def test_readers_are_bounded_and_one_that_does_not_read_is_cut_off(
     monkeypatch.setattr(watch, "MOST_READERS", 2)
     monkeypatch.setattr(watch, "HEARTBEAT_S", 0.0)
     monkeypatch.setattr(watch, "CHECK_S", 0.0)
-    monkeypatch.setattr(gate, "WRITE_TIMEOUT_S", 0.2)
     async with running_master() as master:
         term = master.leadership.term()
-        for _ in range(9_000):
-            term.journal._add(term.journal.entry(1).what, (), "")
         async with watching(master, follow=True) as first, watching(master, follow=True) as second:
             await read_kind(first, "term-began")
             await read_kind(second, "term-began")
@@ -168,6 +165,9 @@ async def test_readers_are_bounded_and_one_that_does_not_read_is_cut_off(
                 status, text = await ended(third)
                 assert (status, "no more" in text) == (_STATUS.UNAVAILABLE, True)
             # Neither reads further; each has a window of some 64 KiB.
+            monkeypatch.setattr(gate, "WRITE_TIMEOUT_S", 0.2)
+            for _ in range(9_000):
+                term.journal._add(term.journal.entry(1).what, (), "")
             await eventually(lambda: len(term.readers) == 0)
 
 

@@ -26,7 +26,7 @@ async def test_a_group_of_the_provider_gives_rights_until_the_token_expires(tmp_
         async with secured_master(tmp_path, oidc=flags) as secured:
             secured.join("submitters", "oidc:batch")
             secured.allow("group:submitters", [Action.REGISTER], "role:**")
-            token = provider.token(groups=["batch"], exp=time.time() - SKEW_S + 0.5)
+            token = provider.token(groups=["batch"], exp=time.time() - SKEW_S + 3)
             who = (AccessServiceStub, "WhoAmI", access_pb2.WhoAmIRequest())
             found = await call(secured, bearing(token), *who)
             assert (found.principal, list(found.groups), found.credential) == (

@@ -45,18 +45,19 @@ asyncio.run(main())
 """
 
 
-async def killed(path: Path, after_s: float) -> int:
-    """Run a writer, kill it after a time, and return the last acknowledged commit."""
+async def killed(path: Path, commits: int, after_s: float) -> int:
+    """Run a writer, kill it a time after some commits, and return the last acknowledged one."""
     writer = await asyncio.create_subprocess_exec(
         sys.executable, "-c", WRITER, str(path), stdout=asyncio.subprocess.PIPE
     )
     assert writer.stdout is not None
     assert await asyncio.wait_for(writer.stdout.readline(), 30) == b"begins\n"
+    said = b"".join([await asyncio.wait_for(writer.stdout.readline(), 30) for _ in range(commits)])
     await asyncio.sleep(after_s)
     writer.send_signal(signal.SIGKILL)
-    said = (await asyncio.wait_for(writer.stdout.read(), 30)).decode()
+    said += await asyncio.wait_for(writer.stdout.read(), 30)
     await writer.wait()
-    whole = said[: said.rfind("\n") + 1].split()
+    whole = said[: said.rfind(b"\n") + 1].split()
     return int(whole[-1]) if whole else 0
 
 
@@ -84,9 +85,8 @@ async def test_a_kill_loses_no_acknowledged_commit_and_leaves_no_partial_commit(
     rng = random.Random(11)
     before = 0
     for _ in range(ROUNDS):
-        answered = await killed(path, rng.uniform(0.0, 0.15))
+        answered = await killed(path, rng.randrange(10), rng.uniform(0.0, 0.02))
         found = last_commit(await read(path))
         # The commit that was in progress may be durable or not.
         assert max(answered, before) <= found <= max(answered, before) + 1
         before = found
-    assert before > 4 * ROUNDS
