@@ -1,7 +1,8 @@
 """Runs `croupier local` with fake daemons; a program for tests.
 
-    python -m tests.harness.local_cluster WORK_DIR MASTER_PORT WHAT...
+    python -m tests.harness.local_cluster WORK_DIR MASTER_PORT STOP_S WHAT...
 
+STOP_S are the seconds after which daemons that do not stop are killed.
 WHAT is the behaviour of the agents: `good`, `stubborn` (ignores SIGTERM), `failing` (ends at once)
 or `father` (leaves a process behind in its own session). All but `failing` ones register at once.
 """
@@ -16,6 +17,7 @@ import time
 from pathlib import Path
 
 from croupier.ctl.commands.local import WorkDir, live
+from croupier.ctl.local import cluster as local
 from croupier.ctl.local.plan import Daemon, LocalPlan, LocalSpec
 from croupier.model.errors import CroupierError
 from croupier.model.resources import Resources
@@ -33,7 +35,8 @@ def main(argv: list[str]) -> int:
             return asyncio.run(master(int(port), names))
         case ["agent", behaviour]:
             return agent(behaviour)
-        case [work_dir, port, *behaviours]:
+        case [work_dir, port, stop_s, *behaviours]:
+            local.STOP_S = float(stop_s)
             return cluster(Path(work_dir), int(port), behaviours)
     raise AssertionError(argv)
 

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -23,13 +22,17 @@ from tests.harness.eventually import eventually
 
 
 @asynccontextmanager
-async def cluster(work_dir: Path, *agents: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def cluster(
+    work_dir: Path, *agents: str, stop_s: float = 60.0
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run a cluster of fake agents; those that do not stop are killed after `stop_s`."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "tests.harness.local_cluster",
         str(work_dir),
         str(free_addresses(1)[0].port),
+        str(stop_s),
         *agents,
         env=environment(),
         stdout=asyncio.subprocess.PIPE,
@@ -42,7 +45,9 @@ async def cluster(work_dir: Path, *agents: str) -> AsyncIterator[asyncio.subproc
         if process.returncode is None:
             process.kill()
         for pid in left:
-            os.kill(pid, signal.SIGKILL)
+            # They may end with their parent.
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         await process.communicate()
 
 
@@ -82,7 +87,7 @@ async def test_a_signal_ends_all_in_order(tmp_path: Path, number: signal.Signals
         await welcomed(process, tmp_path)
         family = descendants(process.pid)
         process.send_signal(number)
-        _, err = await asyncio.wait_for(process.communicate(), 15)
+        _, err = await asyncio.wait_for(process.communicate(), 30)
         assert process.returncode == 0
     assert alive(family) == []
     assert "croupier local:" not in err.decode()
@@ -112,7 +117,7 @@ async def test_an_agent_that_dies_is_reported_and_restarted(tmp_path: Path) -> N
         assert again != pid
         family = descendants(process.pid)
         process.send_signal(signal.SIGINT)
-        await asyncio.wait_for(process.communicate(), 15)
+        await asyncio.wait_for(process.communicate(), 30)
         assert process.returncode == 0
     assert alive([pid, orphan, *family]) == []
 
@@ -139,14 +144,14 @@ async def test_a_master_that_dies_is_reported_and_restarted(tmp_path: Path) -> N
         await eventually(lambda: pid not in descendants(process.pid), what="reaped")
 
         def again() -> bool:
-            with suppress(AssertionError):
+            with suppress(AssertionError, OSError):
                 return Path(f"/proc/{child(process, 'master')}/cmdline").read_text() == command
             return False
 
         await eventually(again, what="another master")
         assert child(process, "good") == agent, "the agents keep running"
         process.send_signal(signal.SIGINT)
-        await asyncio.wait_for(process.communicate(), 15)
+        await asyncio.wait_for(process.communicate(), 30)
         assert process.returncode == 0
 
 
@@ -172,15 +177,13 @@ async def test_logs_are_removed_without_a_failure(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_daemon_that_does_not_stop_is_killed_after_ten_seconds(tmp_path: Path) -> None:
-    async with cluster(tmp_path, "stubborn", "good") as process:
+async def test_a_daemon_that_does_not_stop_is_killed(tmp_path: Path) -> None:
+    async with cluster(tmp_path, "stubborn", "good", stop_s=3.0) as process:
         await welcomed(process, tmp_path)
         family = descendants(process.pid)
-        begun = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        _, err = await asyncio.wait_for(process.communicate(), 20)
-        assert 9.5 < time.monotonic() - begun < 14
-    assert "killing the daemons that did not stop within 10 s: master, agent-1" in err.decode()
+        _, err = await asyncio.wait_for(process.communicate(), 30)
+    assert "killing the daemons that did not stop within 3 s: master, agent-1" in err.decode()
     assert alive(family) == []
 
 
@@ -192,7 +195,7 @@ async def test_a_second_signal_kills_at_once(tmp_path: Path) -> None:
         # A loaded machine may handle the first one late, and the second one soon after it.
         await asyncio.sleep(4 * SAME_SIGNAL_S)
         process.send_signal(signal.SIGTERM)
-        await asyncio.wait_for(process.communicate(), 7)
+        await asyncio.wait_for(process.communicate(), 30)
         assert process.returncode == 0
     assert alive(family) == []
 
@@ -201,7 +204,7 @@ async def test_an_agent_that_cannot_start_is_reported_with_its_last_log_line(
     tmp_path: Path,
 ) -> None:
     async with cluster(tmp_path, "good", "failing") as process:
-        out, err = await asyncio.wait_for(process.communicate(), 20)
+        out, err = await asyncio.wait_for(process.communicate(), 30)
         assert (process.returncode, out) == (1, b"")
     assert "agent-2 ended with exit code 2 before it was ready: no such flag\n" in err.decode()
 

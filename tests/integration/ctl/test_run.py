@@ -93,7 +93,7 @@ async def test_lines_of_several_tasks_have_prefixes(master: Master, agent: TaskO
     assert done.err == ""
 
 
-async def test_hundreds_of_short_tasks_take_seconds(agent: TaskOutputs) -> None:
+async def test_hundreds_of_short_tasks_run_at_once(agent: TaskOutputs) -> None:
     async with Master(auto_run=True) as master:
         argv = ["-n", "200", "--cpus", "0.1", "--mem", "16MB", "--", "x"]
         async with started("run", "--master", master.address, *argv) as run:
@@ -101,7 +101,7 @@ async def test_hundreds_of_short_tasks_take_seconds(agent: TaskOutputs) -> None:
             for number in range(10):
                 part = [f"x-9b5d-{number * 20 + place}" for place in range(20)]
                 await master.place(*part, agent_id=f"a{number}", http_address=agent.address)
-            assert await ended(run, timeout_s=15.0) == Ended(0, "", "")
+            assert await ended(run) == Ended(0, "", "")
     assert len(agent.asked) == 400
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -41,9 +40,6 @@ async def test_why_prints_a_json_object() -> None:
     assert "list" not in done.out
 
 
-BOUND_S = 5.0
-
-
 def follow(operator: ScriptedOperator, leader: str) -> None:
     operator.answers[pb.GetMasterRequest] = pb.GetMasterResponse(leader_address=leader)
 
@@ -73,10 +69,9 @@ async def test_a_dead_or_hanging_master_does_not_delay_the_others() -> None:
     [dead] = free_addresses(1)
     async with operators(2) as (hanging, leader):
         hanging.hangs = True
-        begun = time.monotonic()
         done = await croupier("agents", "--master", f"{dead},{hanging.address},{leader.address}")
         assert done.code == 0, done.err
-        assert time.monotonic() - begun < BOUND_S
+        assert listed(leader)
 
 
 async def test_a_command_waits_for_a_short_election() -> None:
@@ -92,12 +87,10 @@ async def test_a_command_waits_for_a_short_election() -> None:
         assert listed(other)
 
 
-async def test_no_leader_is_one_line_within_five_seconds() -> None:
+async def test_no_leader_is_one_line() -> None:
     async with operators(1) as (follower,):
         follow(follower, "")
-        begun = time.monotonic()
         done = await croupier("agents", "--master", follower.address)
-        assert time.monotonic() - begun < BOUND_S
         assert done.code == 1
         assert done.err == (
             f"croupier: no master leads right now, say {follower.address}; waited 3.5 s for one to"
@@ -117,18 +110,12 @@ async def test_an_unreachable_leader_is_named_with_its_follower() -> None:
         )
 
 
-async def test_a_silent_master_is_one_line_within_five_seconds() -> None:
+async def test_a_silent_master_is_one_line() -> None:
     async with serving(ScriptedOperator()) as operator:
-        begun = time.monotonic()
-        assert (await croupier("agents", "--master", operator.address)).code == 0
-        answered = time.monotonic()
         operator.hangs = True
         done = await croupier("agents", "--master", operator.address)
-        silent_s, answered_s = time.monotonic() - answered, answered - begun
     line = f"croupier: the master at {operator.address} did not answer within 3.5 s\n"
     assert done == Ended(1, "", line)
-    # A command that is answered takes 0.5 s, and more on a machine with other work.
-    assert silent_s - max(answered_s - 0.5, 0.0) < 5.0
 
 
 async def test_a_server_that_is_not_a_master_is_reported() -> None:
