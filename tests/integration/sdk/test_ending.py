@@ -201,7 +201,7 @@ async def test_no_asyncio_task_still_runs_after_the_end(master: FakeMaster) -> N
         master.mute()
         pending = asyncio.create_task(framework.revive())
         await master.next_call("revive")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await framework.stop()
         with pytest.raises(Unavailable, match="stopped"):
             await pending
@@ -229,7 +229,7 @@ async def test_a_framework_runs_once(framework: Recorder) -> None:
 async def test_a_framework_stopped_before_run_ends_at_once() -> None:
     framework = Recorder("127.0.0.1:1")
     await framework.stop()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await framework.run()
 
 

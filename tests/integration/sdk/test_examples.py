@@ -161,10 +161,11 @@ async def test_drf_pair_fills_its_offers_until_a_signal() -> None:
             Resources.parse("cpus:1;ports:[12-13]"),
         ]
         assert call.tasks[0].command.argv == ("sleep", "3")
+        assert process.stdout is not None
+        async with asyncio.timeout(30):
+            assert await process.stdout.readline() == b"A: 2 running, 0 ended\n"
         process.send_signal(signal.SIGINT)
-        code, out, err = await finished(process)
-        assert (code, err) == (0, "")
-        assert out == "A: 2 running, 0 ended\n"
+        assert await finished(process) == (0, "", "")
         await master.next_call("teardown")
 
 
