@@ -90,7 +90,7 @@ class ScriptedOperator(OperatorServiceServicer, AccessServiceServicer):
     async def _answer(self, request: Any, context: Context, kind: type[T]) -> T:
         self.asked.append(request)
         if self.hangs:
-            await asyncio.sleep(3600)
+            await asyncio.Event().wait()
         answer = self.answers.get(type(request), kind())
         if isinstance(answer, CroupierError):
             await context.abort(STATUS[type(answer)], str(answer))

@@ -49,7 +49,7 @@ def test_a_program_that_ignores_the_end_is_killed(tmp_path: Path) -> None:
 
 
 def test_failures_in_the_grace_do_not_count(tmp_path: Path) -> None:
-    process = start(tmp_path, "sleep 3; touch healthy; sleep 3; exit 5", "test -e healthy", 10)
+    process = start(tmp_path, "sleep 2; touch healthy; sleep 2; exit 5", "test -e healthy", 60)
     assert ended(process) == 5
 
 

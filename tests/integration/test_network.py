@@ -186,7 +186,7 @@ async def test_calls_wait_while_the_loop_is_busy() -> None:
         calls: list[Any] = []
         for channel in channels:
             ask: Any = channel.unary_unary("/x.X/Y")
-            calls += [ask(b"x", timeout=30) for _ in range(OF_CONNECTION)]
+            calls += [ask(b"x", timeout=100) for _ in range(OF_CONNECTION)]
         # The loop waits for a line, so nothing is served before all calls have arrived.
         await asyncio.gather(*(channel.channel_ready() for channel in channels))
         await asyncio.sleep(0.5)

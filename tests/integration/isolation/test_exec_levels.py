@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -51,6 +50,8 @@ async def level(
 ) -> AsyncIterator[ExecLevel]:
     if request.param == "namespaces":
         monkeypatch.setenv("PATH", str(program("bwrap").parent), prepend=os.pathsep)
+    # Whatever waits in vain for a command to end does not end within any test.
+    monkeypatch.setattr(task_execs, "END_S", 1000.0)
     work = tmp_path / "work"
     work.mkdir(mode=0o711)
     try:
@@ -109,12 +110,10 @@ async def a_command_whose_shim_is_killed_leaves_nothing(level: ExecLevel) -> Non
 
 async def a_command_ends_with_its_task_whose_end_is_told_at_once(level: ExecLevel) -> None:
     one = await begun(level, 61_114)
-    began = time.monotonic()
     level.runner.supervisor.signal(key(level.task), SIGKILL)
     end = await level.runner.ended(level.task)
     assert isinstance(end, Exited)
     assert end.signal == SIGKILL
-    assert time.monotonic() - began < task_execs.END_S, "nothing was waited for in vain"
     assert not running_as("sleep 61114")
     told = await one.wait()
     assert told.signal == SIGKILL
@@ -233,7 +232,7 @@ async def test_commands_end_with_an_agent_that_is_killed(
         if not is_shim_killed:
             await eventually(lambda: not running_as("sleep 61115"), 20)
         end_commands(work / "execs")
-        await eventually(lambda: not running_as("sleep 61115"), 1)
+        await eventually(lambda: not running_as("sleep 61115"))
         assert not list((work / "execs").iterdir())
         task = read_path(work / "runs" / "t1").task
         assert task is not None

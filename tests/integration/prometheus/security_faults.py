@@ -31,7 +31,7 @@ CLUSTER = "secured"
 DAY = dt.timedelta(days=1)
 SECOND = dt.timedelta(seconds=1)
 # The time that is left of a certificate when it replaces a fresh one.
-LEFT = 5 * SECOND
+LEFT = 12 * SECOND
 # A call waits for a moment before it is refused for its rate, so one caller alone would be slowed.
 CALLERS = 20
 

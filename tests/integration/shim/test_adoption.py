@@ -122,7 +122,7 @@ async def test_a_hundred_are_adopted_with_the_same_pids(
     assert [runner.adopt(name) for name in names] == [
         Adopted(key(name), pid) for name, pid in zip(names, pids, strict=True)
     ]
-    assert time.process_time() - began < 1
+    assert time.process_time() - began < 5
     assert await runner.supervisor.end(20) == 0
     ends = {without_usage(report) for report in runner.reports if isinstance(report, Exited)}
     assert ends == {Exited(key(name), signal=SIGKILL) for name in names}
