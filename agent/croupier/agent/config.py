@@ -73,10 +73,6 @@ def _parse_masters(text: str) -> tuple[Address, ...]:
     return parse_addresses(text, MASTER_PORT)
 
 
-def _format_masters(masters: tuple[Address, ...]) -> str:
-    return ",".join(str(address) for address in masters)
-
-
 def _default_work_dir() -> Path:
     if os.geteuid() == 0:
         return Path("/var/lib/croupier/agent")
@@ -93,17 +89,13 @@ class AgentConfig:
         InvalidRequest: if a value is out of bounds, or would expose the agent unprotected.
     """
 
-    master: Annotated[
-        tuple[Address, ...], read_by(_parse_masters, negative=(), show_default=_format_masters)
-    ] = (DEFAULT_MASTER,)
+    master: Annotated[tuple[Address, ...], read_by(_parse_masters)] = (DEFAULT_MASTER,)
     """Address of the master, or of all masters: HOST:PORT[,HOST:PORT...]."""
 
     http: Annotated[Address, read_by(Address.parse)] = Address("127.0.0.1", AGENT_HTTP_PORT)  # noqa: RUF009 - frozen
     """Address to serve /metrics, /healthz, /readyz and /output on; port 0 picks a free port."""
 
-    http_names: Annotated[
-        tuple[str, ...], read_by(parse_names, negative=(), show_default=",".join)
-    ] = ()
+    http_names: Annotated[tuple[str, ...], read_by(parse_names)] = ()
     """Further names, separated by commas, accepted in the Host header of HTTP requests. The
     machine's hostname and addresses are always accepted."""
 

@@ -87,9 +87,7 @@ class MasterConfig:
     http: Annotated[Address, read_by(Address.parse)] = Address("127.0.0.1", MASTER_HTTP_PORT)  # noqa: RUF009
     """Address for /metrics, /healthz and /readyz."""
 
-    http_names: Annotated[
-        tuple[str, ...], read_by(parse_names, negative=(), show_default=",".join)
-    ] = ()
+    http_names: Annotated[tuple[str, ...], read_by(parse_names)] = ()
     """Further names, separated by commas, accepted in the Host header of HTTP requests. The
     hostname and addresses of this machine are always accepted."""
 

@@ -46,7 +46,6 @@ class Target:
         read_by(
             parse_masters,
             name="--master",
-            negative="",
             env_var="CROUPIER_MASTER",
             show_default=str(DEFAULT_MASTER).format,
             group=CONNECTION,

@@ -83,7 +83,7 @@ def _default_text(default: object) -> str | None:
     """
     if default is None or default is False or default in ("", ()):
         return None
-    return str(default)
+    return ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
 
 
 def add_command(app: App, command: Callable[..., object]) -> None:
@@ -186,7 +186,7 @@ def read_by(parse: Callable[[str], object], **more: Any) -> Parameter:
         except InvalidRequest as error:
             raise ValueError(str(error)) from None
 
-    return Parameter(converter=convert, n_tokens=1, accepts_keys=False, **more)
+    return Parameter(converter=convert, n_tokens=1, accepts_keys=False, negative="", **more)
 
 
 Seconds = Annotated[float, read_by(parse_duration)]

@@ -30,11 +30,6 @@ def parse_roots(text: str) -> tuple[Path, ...]:
     return roots
 
 
-def format_roots(roots: tuple[Path, ...]) -> str:
-    """Return the text that `parse_roots` reads."""
-    return ",".join(map(str, roots))
-
-
 def parse_size(text: str) -> int:
     """Read disk space such as `10GB`, return bytes; raises InvalidRequest if not above 0."""
     try:
@@ -57,16 +52,14 @@ def format_size(size: int) -> str:
 class IsolationFlags:
     """How an agent isolates tasks, and the limits of tasks that name none."""
 
-    isolation: Annotated[
-        tuple[str, ...], read_by(parse_levels, negative=(), show_default=",".join)
-    ] = (AUTO,)
+    isolation: Annotated[tuple[str, ...], read_by(parse_levels)] = (AUTO,)
     """Isolation of all tasks: some of process, cgroup, namespaces and container, separated by
     commas; the agent refuses to start if the machine lacks one. auto uses what the machine has,
     and none isolates nothing."""
 
-    default_limits: Annotated[
-        Limits, read_by(parse_limits, negative=(), show_default=format_limits)
-    ] = Limits(pids=4096, files=65536)  # noqa: RUF009 - frozen
+    default_limits: Annotated[Limits, read_by(parse_limits, show_default=format_limits)] = Limits(  # noqa: RUF009
+        pids=4096, files=65536
+    )
     """Limits of tasks that name none, such as 'pids:4096;files:65536;mem:1GB'. disk is a quarter
     of the file system of the work dir, and no more than the agent has, unless this names another
     amount."""
@@ -75,9 +68,7 @@ class IsolationFlags:
     """Path or name of the OCI runtime for tasks with an image. Default: the first of runc and crun
     that can start a container."""
 
-    image_roots: Annotated[
-        tuple[Path, ...], read_by(parse_roots, negative=(), show_default=format_roots)
-    ] = ()
+    image_roots: Annotated[tuple[Path, ...], read_by(parse_roots)] = ()
     """Directories, separated by commas, in which tasks may name root directories (dir:PATH) and OCI
     layouts (oci:PATH:TAG) as images. Who can write there can change what tasks run."""
 
@@ -85,9 +76,7 @@ class IsolationFlags:
     """Disk space for images that the agent has pulled, such as 10GB. The agent removes those that
     were not used for the longest time."""
 
-    visible_paths: Annotated[
-        tuple[Path, ...], read_by(parse_roots, negative=(), show_default=format_roots)
-    ] = (Path("/opt"), Path("/srv"))
+    visible_paths: Annotated[tuple[Path, ...], read_by(parse_roots)] = (Path("/opt"), Path("/srv"))
     """Directories, separated by commas, that tasks in namespaces see, read-only, beside the system
     (/usr, /etc and the like): those of programs and data, such as /opt,/data. Unix sockets in them
     can be used."""
@@ -132,9 +121,7 @@ class TaskUserFlags:
     """Uids, and gids, for --task-user own, FIRST-LAST: none of them may be in /etc/passwd,
     /etc/group, /etc/subuid or /etc/subgid. Agents on one machine may share them."""
 
-    task_users: Annotated[
-        tuple[str, ...], read_by(_parse_names, negative=(), show_default=",".join)
-    ] = (ANY,)
+    task_users: Annotated[tuple[str, ...], read_by(_parse_names)] = (ANY,)
     """Accounts that a task may name, separated by commas. * stands for all but root, which a list
     has to name: '*,root'. Only an agent that is root can run tasks as other accounts than its
     own."""

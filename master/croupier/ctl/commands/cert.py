@@ -50,7 +50,6 @@ AddressFlag = Annotated[
     read_by(
         _hosts,
         name="--address",
-        negative="",
         show_default=False,
         help="HOST[,HOST]: DNS names and IP addresses of its listeners.",
     ),
