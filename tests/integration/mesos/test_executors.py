@@ -8,7 +8,7 @@ from typing import Any
 
 from croupier.master.app import MasterDaemon
 from croupier.master.mesos.executors import Executors
-from croupier.mesos.executors import executor_id_in, executor_task_id
+from croupier.master.mesos.tasks import executor_id_in, executor_task_id
 from croupier.mesos.fields import Json
 from croupier.model.ids import TaskId
 from croupier.v1 import agent_pb2, task_pb2

@@ -22,12 +22,7 @@ from croupier.agent.core.events import ExecutorUpdated
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key
 from croupier.agent.executors.streams import Message, Stream, Streams
-from croupier.agent.mesos.environment import (
-    executor_id_of,
-    executor_info,
-    framework_info,
-    task_info,
-)
+from croupier.agent.mesos import environment
 from croupier.mesos.fields import (
     NANOSECONDS_PER_MS,
     Json,
@@ -44,21 +39,15 @@ from croupier.mesos.fields import (
     typed,
     uuid_of,
 )
-from croupier.model.errors import (
-    CroupierError,
-    InvalidRequest,
-    NotFound,
-    PermissionDenied,
-    Unauthenticated,
-    Unavailable,
-    shortened,
-)
+from croupier.model import errors
+from croupier.model.errors import CroupierError, InvalidRequest
 from croupier.model.executor import MESOS_API
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.model.task import MAX_MESSAGE, TaskState
 from croupier.model.task_checks import check_news
 from croupier.process.http.bodies import read_body
 from croupier.process.http.connections import HttpLimits
+from croupier.process.http.credentials import refusal
 from croupier.process.http.routes import Requirement, Route
 
 PATH: Final = "/api/v1/executor"
@@ -77,12 +66,6 @@ _STATES: Final = {
         TaskState.FAILED,
     ),
 }  # fmt: skip
-_STATUS: Final = (
-    (Unauthenticated, 401),
-    (PermissionDenied, 403),
-    (NotFound, 403),
-    (Unavailable, 503),
-)
 
 
 class ExecutorApi:
@@ -110,8 +93,7 @@ class ExecutorApi:
                 return await self._subscribe(request, key, entry(of, "subscribe"))
             await self._call(key, of)
         except CroupierError as error:
-            status = next((each for kind, each in _STATUS if isinstance(error, kind)), 400)
-            return web.Response(status=status, text=str(shortened(error)))
+            return refusal(errors.shortened(error), None)
         return web.Response(status=202)
 
     def _executor(self, request: web.Request, of: Json) -> Key:
@@ -132,15 +114,17 @@ class ExecutorApi:
         for key in self._state.executors:
             info = self._state.tasks[key].info
             is_mesos = info.executor is not None and info.executor.api == MESOS_API
-            if is_mesos and key[0] == framework_id and executor_id_of(info) == name:
+            if is_mesos and key[0] == framework_id and environment.executor_id_of(info) == name:
                 found.append(key)
         if not found:
-            raise NotFound(f"Executor {name[:80]!r} of framework {framework_id[:80]!r} is unknown")
+            raise errors.NotFound(
+                f"Executor {name[:80]!r} of framework {framework_id[:80]!r} is unknown"
+            )
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             key = self._streams.key_of(token.strip())
             if key not in found:
-                raise PermissionDenied("the token is that of another executor")
+                raise errors.PermissionDenied("the token is that of another executor")
             return key
         child = (
             framework_id,
@@ -154,11 +138,11 @@ class ExecutorApi:
     def _check_user(self, request: web.Request, key: Key) -> None:
         transport = request.transport
         if transport is None:
-            raise Unavailable("the connection has ended")
+            raise errors.Unavailable("the connection has ended")
         peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
         uid = _uid_of_peer(peer[:2], own[:2])
         if uid not in (0, self._uid_of(key)):
-            raise PermissionDenied("the caller is not of the user of this executor")
+            raise errors.PermissionDenied("the caller is not of the user of this executor")
 
     async def _subscribe(self, request: web.Request, key: Key, of: Json) -> web.StreamResponse:
         listed = {id_of(each, "task_id") for each in entries(of, "unacknowledged_tasks")}
@@ -200,12 +184,12 @@ class ExecutorApi:
             case fx.Welcome(framework_id, _, info):
                 return typed(
                     "SUBSCRIBED",
-                    executor_info=executor_info(info, framework_id),
-                    framework_info=framework_info(info, framework_id),
+                    executor_info=environment.executor_info(info, framework_id),
+                    framework_info=environment.framework_info(info, framework_id),
                     agent_info={"id": made_id(agent_id), "hostname": self._hostname},
                 )
             case fx.RunTask(info):
-                return typed("LAUNCH", task=task_info(info, agent_id))
+                return typed("LAUNCH", task=environment.task_info(info, agent_id))
             case fx.EndTask(task_id, grace_ms):
                 policy = {"grace_period": {"nanoseconds": grace_ms * NANOSECONDS_PER_MS}}
                 return typed("KILL", task_id=made_id(task_id), kill_policy=policy)
@@ -223,7 +207,7 @@ class ExecutorApi:
     async def _call(self, key: Key, of: Json) -> None:
         stream = self._open.get(key)
         if stream is None:
-            raise PermissionDenied("Executor is not subscribed")
+            raise errors.PermissionDenied("Executor is not subscribed")
         match text(of, "type"):
             case "UPDATE":
                 update = _update(stream, entry(of, "update", "status"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from math import nan
 from typing import Any, Final
 
@@ -20,9 +20,8 @@ from croupier.mesos.fields import (
 from croupier.model.attributes import Attributes
 from croupier.model.errors import InvalidRequest
 from croupier.model.ranges import MAX_RANGES, Ranges
-from croupier.model.resources import FIRST, MAX_ITEMS, MAX_NAMES, Resources, in_order
+from croupier.model.resources import MAX_ITEMS, MAX_NAMES, Resources, in_order
 from croupier.model.scalar import check_milli
-from croupier.v1 import resources_pb2 as pb
 from croupier.wire.resources import check_count
 
 # Entries of one list of resources; the entries of one name are added up.
@@ -47,7 +46,7 @@ def resources_to_json(amount: Resources, more: Mapping[str, Any]) -> list[Json]:
     return found
 
 
-def resources_from_json(listed: list[Json]) -> pb.Resources:
+def resources_from_json(listed: list[Json]) -> Resources:
     """Return the sum of a list of resources, whatever roles they are of.
 
     Raises:
@@ -55,35 +54,27 @@ def resources_from_json(listed: list[Json]) -> pb.Resources:
     """
     check_count(len(listed), MAX_ENTRIES, "resources")
     scalars: dict[str, int] = {}
-    ranges: dict[str, list[pb.Range]] = {}
-    sets: dict[str, list[str]] = {}
+    ranges: dict[str, Ranges] = {}
+    sets: dict[str, frozenset[str]] = {}
     for each in listed:
-        name = text(each, "name")
+        name = text(each, "name")[:80]
         _check_supported(name, each)
         match text(each, "type"):
             case "SCALAR":
-                amount = check_milli(name[:80], milli(number(entry(each, "scalar"), "value", nan)))
-                scalars[name] = check_milli(name[:80], scalars.get(name, 0) + amount)
+                amount = check_milli(name, milli(number(entry(each, "scalar"), "value", nan)))
+                scalars[name] = scalars.get(name, 0) + amount
             case "RANGES":
-                ranges.setdefault(name, []).extend(_read_ranges(name, entry(each, "ranges")))
+                pairs = entries(each, "ranges", "range")
+                check_count(len(pairs), MAX_RANGES, f"ranges of {name}")
+                found = ((integer(pair, "begin", -1), integer(pair, "end", -1)) for pair in pairs)
+                ranges[name] = (*ranges.get(name, ()), *found)
             case "SET":
-                found = texts(entry(each, "set"), "item")
-                check_count(len(found), MAX_ITEMS, f"items of {name[:80]}")
-                sets.setdefault(name, []).extend(found)
+                items = texts(entry(each, "set"), "item")
+                check_count(len(items), MAX_ITEMS, f"items of {name}")
+                sets[name] = sets.get(name, frozenset()) | set(items)
             case other:
-                raise InvalidRequest(
-                    f"resource {name[:80]!r} is of the unknown type {other[:80]!r}"
-                )
-    return pb.Resources(
-        **{f"{name}_milli": scalars[name] for name in FIRST if name in scalars},
-        scalars=[
-            pb.NamedScalar(name=name, milli=amount)
-            for name, amount in scalars.items()
-            if name not in FIRST
-        ],
-        ranges=[pb.NamedRanges(name=name, ranges=each) for name, each in ranges.items()],
-        sets=[pb.NamedSet(name=name, items=each) for name, each in sets.items()],
-    )
+                raise InvalidRequest(f"resource {name!r} is of the unknown type {other[:80]!r}")
+    return Resources(scalars, ranges, sets)
 
 
 def attributes_to_json(attributes: Attributes) -> list[Json]:
@@ -102,21 +93,11 @@ def attributes_to_json(attributes: Attributes) -> list[Json]:
 def _check_supported(name: str, each: Json) -> None:
     for field, why in _REFUSED.items():
         if each.get(field) is not None:
-            raise InvalidRequest(f"resource {name[:80]!r}: {why}")
+            raise InvalidRequest(f"resource {name!r}: {why}")
     if entry(each, "disk").get("persistence") is not None:
-        raise InvalidRequest(f"resource {name[:80]!r}: persistent volumes are not supported")
+        raise InvalidRequest(f"resource {name!r}: persistent volumes are not supported")
 
 
 def _ranges(name: str, ranges: Ranges) -> Json:
     listed = [{"begin": begin, "end": end} for begin, end in ranges]
     return {"name": name, "type": "RANGES", "ranges": {"range": listed}}
-
-
-def _read_ranges(name: str, of: Json) -> Iterable[pb.Range]:
-    listed = entries(of, "range")
-    check_count(len(listed), MAX_RANGES, f"ranges of {name[:80]}")
-    for each in listed:
-        begin, end = integer(each, "begin", -1), integer(each, "end", -1)
-        if not 0 <= begin <= end < 2**63:
-            raise InvalidRequest(f"resource {name[:80]!r}: a range begins at most at its end")
-        yield pb.Range(begin=begin, end=end)

@@ -7,7 +7,7 @@ calls of the SDK are.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import Final
@@ -20,7 +20,7 @@ from croupier.master.mesos.operations import OPERATIONS
 from croupier.master.mesos.tasks import kill_policy_from_json, task_from_json
 from croupier.mesos.fields import Json, data_of, entries, entry, id_of, ids_of, number, text, texts
 from croupier.model.errors import InvalidRequest
-from croupier.model.ids import DEFAULT_ROLE, OfferId
+from croupier.model.ids import DEFAULT_ROLE, MAX_ID_BYTES, OfferId, TaskId
 from croupier.model.limits import MAX_NAMED, MAX_OFFERS_PER_CALL, MAX_TASKS_PER_ACCEPT, MAX_WAIT_S
 from croupier.process.logging import get_logger
 from croupier.process.time_slice import TimeSlice
@@ -62,14 +62,14 @@ class Translated:
     """A call on its way to the core.
 
     Attributes:
-        wire: the message; None if there is nothing to decide.
+        wires: the messages; none if there is nothing to decide.
         answers: events for tasks and operations of an ACCEPT that have no form in Croupier.
         agents: the agents on which the tasks of an ACCEPT were to run, by the tasks' ids.
         operations: the ids of operations of an ACCEPT, empty for none, by their holds.
         reconciled: the task of a KILL; its status is the answer if it is unknown.
     """
 
-    wire: pb.Call | None = None
+    wires: list[pb.Call] = field(default_factory=list)
     answers: list[Json] = field(default_factory=list)
     agents: dict[str, str] = field(default_factory=dict)
     operations: dict[str, str] = field(default_factory=dict)
@@ -77,9 +77,10 @@ class Translated:
 
     def tasks(self) -> Iterator[task_pb2.TaskInfo]:
         """Yield the tasks of an ACCEPT."""
-        for operation in () if self.wire is None else self.wire.accept.operations:
-            yield from operation.launch.tasks
-            yield from operation.launch_group.tasks
+        for wire in self.wires:
+            for operation in wire.accept.operations:
+                yield from operation.launch.tasks
+                yield from operation.launch_group.tasks
 
 
 def subscribe_from_json(of: Json, client_id: str) -> pb.Subscribe:
@@ -114,22 +115,8 @@ async def translate(of: Json, known: Known) -> Translated:
     fields = entry(of, kind.lower())
     if kind == "ACCEPT":
         return await _accept(fields, known)
-    if kind in _IGNORED:
-        return Translated()
     reconciled = id_of(fields, "task_id") if kind == "KILL" else ""
     return Translated(_TRANSLATORS[kind](fields, known), reconciled=reconciled)
-
-
-def in_parts(wire: pb.Call) -> list[pb.Call]:
-    """Return a call as the core takes it: a long DECLINE or RECONCILE is several calls."""
-    offer_ids, filters = wire.decline.offer_ids, wire.decline.filters
-    if len(offer_ids) > MAX_OFFERS_PER_CALL:
-        parts = _parts(offer_ids, MAX_OFFERS_PER_CALL)
-        return [pb.Call(decline=pb.Decline(offer_ids=part, filters=filters)) for part in parts]
-    if len(task_ids := wire.reconcile.task_ids) > MAX_NAMED:
-        parts = _parts(task_ids, MAX_NAMED)
-        return [pb.Call(reconcile=pb.Reconcile(task_ids=part)) for part in parts]
-    return [wire]
 
 
 def check_form(of: Json) -> None:
@@ -156,33 +143,27 @@ async def _accept(of: Json, known: Known) -> Translated:
     operations = entries(of, "operations")
     check_count(len(accept.offer_ids), MAX_OFFERS_PER_CALL, "offers in one call")
     check_count(len(operations), MAX_TASKS_PER_ACCEPT, "operations in one ACCEPT")
-    # Before any executor is noted as started.
-    count = _count_tasks(operations, known.executors)
-    check_count(count, MAX_TASKS_PER_ACCEPT, "tasks and new executors in one ACCEPT")
+    tasks = [task for operation in operations for task in _tasks_in(operation)]
+    executors = {
+        (id_of(entry(each, "executor"), "executor_id"), id_of(each, "agent_id"))
+        for each in tasks
+        if entry(each, "executor")
+    }
+    most = MAX_TASKS_PER_ACCEPT - len(executors)
+    check_count(len(tasks), most, "tasks and executors in one ACCEPT")
     call, offers = Translated(), known.offers(accept.offer_ids)
     for operation in operations:
         if text(operation, "type") in _TASKS:
             accept.operations.extend(await _launch(call, operation, offers, known))
         else:
             accept.operations.extend(_operate(call, operation, offers))
-    call.wire = pb.Call(accept=accept)
+    call.wires.append(pb.Call(accept=accept))
     return call
 
 
 def _tasks_in(operation: Json) -> list[Json]:
     path = _TASKS.get(text(operation, "type"))
     return [] if path is None else entries(operation, *path)
-
-
-def _count_tasks(operations: list[Json], executors: Executors) -> int:
-    """Return the number of tasks of an ACCEPT, with the executors that it starts."""
-    tasks = [task for operation in operations for task in _tasks_in(operation)]
-    named = {
-        (id_of(entry(each, "executor"), "executor_id"), id_of(each, "agent_id"))
-        for each in tasks
-        if entry(each, "executor")
-    }
-    return len(tasks) + sum(executors.task_of(*each) is None for each in named)
 
 
 def _operate(call: Translated, of: Json, offers: list[Offer]) -> list[pb.Operation]:
@@ -259,72 +240,74 @@ def _tasks(
     return [task] if executor is None else [executor, task]
 
 
-def _decline(of: Json, _: Known) -> pb.Call:
-    decline = pb.Decline(offer_ids=ids_of(of, "offer_ids"))
-    _read_filters(decline.filters, of)
-    return pb.Call(decline=decline)
+def _decline(of: Json, _: Known) -> list[pb.Call]:
+    filters = pb.Filters()
+    _read_filters(filters, of)
+    parts = _parts(ids_of(of, "offer_ids"), MAX_OFFERS_PER_CALL)
+    return [pb.Call(decline=pb.Decline(offer_ids=part, filters=filters)) for part in parts]
 
 
-def _kill(of: Json, _: Known) -> pb.Call:
+def _kill(of: Json, _: Known) -> list[pb.Call]:
     policy = kill_policy_from_json(entry(of, "kill_policy"))
-    return pb.Call(kill=pb.Kill(task_id=id_of(of, "task_id"), kill_policy=policy))
+    return [pb.Call(kill=pb.Kill(task_id=id_of(of, "task_id"), kill_policy=policy))]
 
 
-def _acknowledge(of: Json, _: Known) -> pb.Call:
+def _acknowledge(of: Json, _: Known) -> list[pb.Call]:
     update = pb.Acknowledge.Update(
         agent_id=id_of(of, "agent_id"), task_id=id_of(of, "task_id"), sequence=sequence_in(of)
     )
-    return pb.Call(acknowledge=pb.Acknowledge(updates=[update]))
+    return [pb.Call(acknowledge=pb.Acknowledge(updates=[update]))]
 
 
-def _reconcile(of: Json, _: Known) -> pb.Call:
-    task_ids = [id_of(each, "task_id") for each in entries(of, "tasks")]
-    return pb.Call(reconcile=pb.Reconcile(task_ids=task_ids))
+def _reconcile(of: Json, _: Known) -> list[pb.Call]:
+    """Return calls for the tasks that are named; for all if none is."""
+    named = [id_of(each, "task_id") for each in entries(of, "tasks")]
+    # No task has a longer id.
+    task_ids = [each for each in named if len(each) <= MAX_ID_BYTES]
+    if named and not task_ids:
+        return []
+    return [pb.Call(reconcile=pb.Reconcile(task_ids=part)) for part in _parts(task_ids, MAX_NAMED)]
 
 
-def _message(of: Json, known: Known) -> pb.Call | None:
-    """Return a message to an executor; one to an executor that does not live is lost."""
+def _message(of: Json, known: Known) -> list[pb.Call]:
     data = data_of(of, "data")
+    return [
+        pb.Call(send_message=pb.SendMessage(task_id=task_id, data=data))
+        for task_id in _executor(of, known)
+    ]
+
+
+def _executor(of: Json, known: Known) -> list[TaskId]:
+    """Return the executor that a call names; none if it does not live, and the call is lost."""
     task_id = known.executors.task_of(id_of(of, "executor_id"), id_of(of, "agent_id"))
-    if task_id is None:
-        return None
-    return pb.Call(send_message=pb.SendMessage(task_id=task_id, data=data))
+    return [] if task_id is None else [task_id]
 
 
-def _shutdown(of: Json, known: Known) -> pb.Call | None:
-    """Return a kill of an executor."""
-    task_id = known.executors.task_of(id_of(of, "executor_id"), id_of(of, "agent_id"))
-    return None if task_id is None else pb.Call(kill=pb.Kill(task_id=task_id))
-
-
-_TRANSLATORS: Final[Mapping[str, Callable[[Json, Known], pb.Call | None]]] = {
+_TRANSLATORS: Final[Mapping[str, Callable[[Json, Known], list[pb.Call]]]] = {
     "DECLINE": _decline,
-    "SUPPRESS": lambda of, _: pb.Call(suppress=pb.Suppress(roles=texts(of, "roles"))),
-    "REVIVE": lambda of, _: pb.Call(revive=pb.Revive(roles=texts(of, "roles"))),
+    "SUPPRESS": lambda of, _: [pb.Call(suppress=pb.Suppress(roles=texts(of, "roles")))],
+    "REVIVE": lambda of, _: [pb.Call(revive=pb.Revive(roles=texts(of, "roles")))],
     "KILL": _kill,
     "ACKNOWLEDGE": _acknowledge,
     "RECONCILE": _reconcile,
-    "TEARDOWN": lambda *_: pb.Call(teardown=pb.Teardown()),
-    "SHUTDOWN": _shutdown,
+    "TEARDOWN": lambda *_: [pb.Call(teardown=pb.Teardown())],
+    "SHUTDOWN": lambda *call: [pb.Call(kill=pb.Kill(task_id=each)) for each in _executor(*call)],
     "MESSAGE": _message,
+    # Mesos, too, ignores these.
+    "REQUEST": lambda *_: [],
+    "ACCEPT_INVERSE_OFFERS": lambda *_: [],
+    "DECLINE_INVERSE_OFFERS": lambda *_: [],
+    "ACKNOWLEDGE_OPERATION_STATUS": lambda *_: [],
+    "RECONCILE_OPERATIONS": lambda *_: [],
 }
-# Mesos, too, ignores REQUEST, and operations that it does not know.
-_IGNORED: Final = frozenset(
-    {
-        "REQUEST",
-        "ACCEPT_INVERSE_OFFERS",
-        "DECLINE_INVERSE_OFFERS",
-        "ACKNOWLEDGE_OPERATION_STATUS",
-        "RECONCILE_OPERATIONS",
-    }
-)
-_KINDS: Final = frozenset({"SUBSCRIBE", "ACCEPT", *_TRANSLATORS, *_IGNORED})
+_KINDS: Final = frozenset({"SUBSCRIBE", "ACCEPT", *_TRANSLATORS})
 # Clients leave out the fields of these, or put their contents elsewhere.
 _WITHOUT_FIELD: Final = frozenset({"TEARDOWN", "SUPPRESS", "REVIVE", "REQUEST", "RECONCILE"})
 
 
-def _parts(ids: Sequence[str], most: int) -> list[Sequence[str]]:
-    return [ids[start : start + most] for start in range(0, len(ids), most)]
+def _parts(ids: list[str], most: int) -> list[list[str]]:
+    """Return the parts of a list, each of at most `most`; at least one."""
+    return [ids[start : start + most] for start in range(0, len(ids) or 1, most)]
 
 
 def _read_filters(filters: pb.Filters, of: Json) -> None:

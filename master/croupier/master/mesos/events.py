@@ -8,17 +8,9 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Final
 
-from croupier.master.core.messages import (
-    AgentDescription,
-    AgentFailed,
-    MessageArrived,
-    Offered,
-    Rescinded,
-    Subscribed,
-    ToFramework,
-)
+from croupier.master.core import messages
 from croupier.master.mesos.amounts import attributes_to_json, resources_to_json
-from croupier.mesos.executors import executor_id_in
+from croupier.master.mesos.tasks import executor_id_in
 from croupier.mesos.fields import (
     Json,
     entries,
@@ -77,21 +69,21 @@ class Events:
         self._capabilities = {text(each, "type") for each in entries(info, "capabilities")}
         self._master = master
         # What offers of each agent have in common, with the description that it is made of.
-        self._agents: dict[AgentId, tuple[AgentDescription, Json]] = {}
+        self._agents: dict[AgentId, tuple[messages.AgentDescription, Json]] = {}
 
-    def of(self, message: ToFramework) -> Iterator[Json]:
+    def of(self, message: messages.ToFramework) -> Iterator[Json]:
         """Yield the events for a message; none for verdicts, and what Mesos does not have."""
         match message:
-            case Offered():
+            case messages.Offered():
                 yield typed("OFFERS", offers=[self._offer(message)])
-            case Rescinded(offer_id, _):
+            case messages.Rescinded(offer_id, _):
                 yield typed("RESCIND", offer_id=made_id(offer_id))
-            case MessageArrived(task_id, agent_id, data):
+            case messages.MessageArrived(task_id, agent_id, data):
                 yield typed("MESSAGE", **_executor(task_id, agent_id), data=made_data(data))
-            case AgentFailed(agent_id, _, _):
+            case messages.AgentFailed(agent_id, _, _):
                 self._agents.pop(agent_id, None)
                 yield typed("FAILURE", agent_id=made_id(agent_id))
-            case Subscribed(framework_id, heartbeat_s, _):
+            case messages.Subscribed(framework_id, heartbeat_s, _):
                 yield typed(
                     "SUBSCRIBED",
                     framework_id=made_id(framework_id),
@@ -170,7 +162,7 @@ class Events:
             state = TaskState.STAGING
         return f"TASK_{state.name}"
 
-    def _offer(self, offered: Offered) -> Json:
+    def _offer(self, offered: messages.Offered) -> Json:
         agent = offered.agent
         known = self._agents.get(agent.agent_id)
         if known is None or known[0] is not agent:

@@ -2,6 +2,9 @@
 
 Rule: an executor is charged once on an agent, while it lives. One that names no resources takes a
 thousandth of a CPU from its first task.
+
+Its `data` are JSON, with the `ExecutorInfo` under `executor_info` and the `FrameworkInfo`, with its
+id, under `framework_info`. The `data` of a task in it are its `TaskInfo`, as the framework sent it.
 """
 
 from __future__ import annotations
@@ -14,8 +17,12 @@ from secrets import token_hex
 from typing import Final
 
 from croupier.master.core.frameworks import Framework
-from croupier.master.mesos.tasks import duration_ms, program_from_json
-from croupier.mesos.executors import executor_id_in, executor_task_id
+from croupier.master.mesos.tasks import (
+    duration_ms,
+    executor_id_in,
+    executor_task_id,
+    program_from_json,
+)
 from croupier.mesos.fields import Json, encoded, entry, id_of, parse_object, text
 from croupier.model.errors import InvalidRequest
 from croupier.model.executor import MESOS_API

@@ -16,14 +16,12 @@ from croupier.mesos.fields import Json, entries, text
 from croupier.model.errors import InvalidRequest
 from croupier.model.resources import sum_of
 from croupier.v1 import framework_pb2 as pb
-from croupier.wire.resources import resources_from_wire
+from croupier.wire.resources import resources_to_wire
 
 
 def _reserve(of: Json, offers: list[Offer]) -> pb.Operation:
     listed = entries(of, "reserve", "resources")
-    resources = resources_from_json(listed)
-    # Malformed, they would refuse the whole ACCEPT.
-    resources_from_wire(resources)
+    resources = resources_to_wire(resources_from_json(listed))
     named = {text(each, "role") for resource in listed for each in _reservations(resource)}
     if offers and (others := sorted(named - {offer.role for offer in offers})):
         raise InvalidRequest(f"RESERVE for role {others[0][:80]!r}: its offers are of another")
@@ -34,7 +32,7 @@ def _reserve(of: Json, offers: list[Offer]) -> pb.Operation:
 def _unreserve(of: Json, offers: list[Offer]) -> pb.Operation:
     named = resources_from_json(entries(of, "unreserve", "resources"))
     held = [offer for offer in offers if offer.hold_id]
-    if not held or resources_from_wire(named) != sum_of(offer.resources for offer in held):
+    if not held or named != sum_of(offer.resources for offer in held):
         raise InvalidRequest("UNRESERVE must name all reserved resources of its offers")
     return pb.Operation(release=pb.Release(hold_ids=[offer.hold_id for offer in held]))
 

@@ -25,17 +25,16 @@ from croupier.master.driver import Driver
 from croupier.master.mesos.calls import (
     Known,
     Translated,
-    in_parts,
     subscribe_from_json,
     translate,
 )
 from croupier.master.mesos.events import HEARTBEAT, Events, executor_end, operation_update
 from croupier.master.mesos.executors import Executors
+from croupier.master.mesos.tasks import executor_id_in
 from croupier.master.services.stream import WRITE_TIMEOUT_S, run_stream
 from croupier.master.services.stream_guard import StreamGuard
 from croupier.master.session import FrameworkSession
 from croupier.master.wire.from_framework import call_from_wire, split_call, subscribe_from_wire
-from croupier.mesos.executors import executor_id_in
 from croupier.mesos.fields import Json, entry, record, typed
 from croupier.model.errors import CroupierError, NotFound, TooSlow, Unavailable
 from croupier.model.ids import TaskId
@@ -136,8 +135,8 @@ class MesosSession(FrameworkSession):
             Unavailable: if the core does not take it in time.
         """
         call = await translate(of, self._known_to_calls)
-        if call.wire is not None and call.wire.HasField("acknowledge"):
-            self._acknowledge(call.wire.acknowledge)
+        if call.wires and call.wires[0].HasField("acknowledge"):
+            self._acknowledge(call.wires[0].acknowledge)
             return
         try:
             async with asyncio.timeout(WRITE_TIMEOUT_S):
@@ -173,7 +172,7 @@ class MesosSession(FrameworkSession):
     def _ask(self, wire: pb.Call) -> None:
         """Make a call on behalf of the framework; it is dropped if too many wait."""
         with suppress(asyncio.QueueFull):
-            self._waiting.put_nowait(Translated(wire))
+            self._waiting.put_nowait(Translated([wire]))
 
     def _acknowledge(self, acknowledge: pb.Acknowledge) -> None:
         """Collect acknowledgements for a moment: Mesos' clients send each by itself."""
@@ -206,7 +205,7 @@ class MesosSession(FrameworkSession):
             await self._guard.put(self._inbox, event, subscribe)
             return
         self._put(call.answers)
-        for wire in () if call.wire is None else in_parts(call.wire):
+        for wire in call.wires:
             self._last_call += 1
             self._undecided[self._last_call] = call
             wire.seq = self._last_call

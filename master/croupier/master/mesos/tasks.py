@@ -11,12 +11,17 @@ from typing import Final
 
 from croupier.master.mesos.amounts import resources_from_json
 from croupier.mesos import fields
-from croupier.mesos.executors import executor_id_in
 from croupier.mesos.fields import Json
 from croupier.model.errors import InvalidRequest
+from croupier.model.ids import MAX_ID_BYTES, TaskId
 from croupier.model.task_checks import MAX_GRACE_MS
 from croupier.v1 import task_pb2 as pb
+from croupier.v1.resources_pb2 import Resources
+from croupier.wire.resources import resources_to_wire
 
+# The id of a task that is an executor names the executor and its agent. A further part makes it
+# unique: ids of tasks are never used again, and a framework may start an executor anew.
+_PREFIX: Final = "executor:"
 MAX_MS: Final = 2**53
 # Fields of a task, and of its command and container, that change how it runs.
 _REFUSED: Final = {
@@ -40,7 +45,7 @@ def task_from_json(of: Json) -> pb.TaskInfo:
     if bool(fields.entry(of, "command")) == bool(fields.entry(of, "executor")):
         raise InvalidRequest("a task must have either a command or an executor")
     if fields.entry(of, "executor"):
-        task = pb.TaskInfo(resources=resources_from_json(fields.entries(of, "resources")))
+        task = pb.TaskInfo(resources=_resources(of))
     else:
         task = program_from_json(of)
     task.task_id, task.name = fields.id_of(of, "task_id"), fields.text(of, "name")
@@ -59,7 +64,7 @@ def program_from_json(of: Json) -> pb.TaskInfo:
     Raises:
         InvalidRequest: as `task_from_json`.
     """
-    task = pb.TaskInfo(resources=resources_from_json(fields.entries(of, "resources")))
+    task = pb.TaskInfo(resources=_resources(of))
     _read_container(task, fields.entry(of, "container"))
     _read_command(task.command, fields.entry(of, "command"))
     for name, limit in fields.entry(of, "limits").items():
@@ -83,6 +88,10 @@ def duration_ms(of: Json) -> int:
     if nanoseconds < 0:
         raise InvalidRequest("a duration is negative")
     return min(-(-nanoseconds // fields.NANOSECONDS_PER_MS), MAX_MS)
+
+
+def _resources(of: Json) -> Resources:
+    return resources_to_wire(resources_from_json(fields.entries(of, "resources")))
 
 
 def _read_command(command: pb.Command, of: Json) -> None:
@@ -117,3 +126,20 @@ def _read_container(task: pb.TaskInfo, of: Json) -> None:
     if image:
         task.isolation.image = f"docker://{image}"
         task.isolation.no_network = network == "NONE"
+
+
+def executor_task_id(unique: str, executor_id: str, agent_id: str) -> TaskId:
+    """Return the id of an executor's task, or raise InvalidRequest; `unique` has no colon."""
+    made = f"{_PREFIX}{unique}:{executor_id}:{agent_id}"
+    if len(made.encode(errors="replace")) > MAX_ID_BYTES:
+        raise InvalidRequest(f"the id of executor {executor_id[:80]!r} is too long")
+    return TaskId(made)
+
+
+def executor_id_in(task_id: str, agent_id: str) -> str:
+    """Return the id of the executor that a task is; empty if it is none, or of another agent."""
+    end = f":{agent_id}"
+    if not agent_id or not task_id.startswith(_PREFIX) or not task_id.endswith(end):
+        return ""
+    _, _, executor_id = task_id[len(_PREFIX) : -len(end)].partition(":")
+    return executor_id

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from croupier.master.mesos.amounts import resources_to_json
 from croupier.master.mesos.events import VERSION, Events, agent_fields
-from croupier.mesos.executors import executor_id_in
+from croupier.master.mesos.tasks import executor_id_in
 from croupier.mesos.fields import NANOSECONDS_PER_MS, Json, made_id, made_labels, unmilli
 from croupier.model.ranges import format_ranges
 from croupier.model.resources import FIRST
