@@ -229,7 +229,7 @@ class AgentCase:
             executor_id=TaskId(executor),
         )
         order = LaunchTask(framework_id, info, Role(role), int(epoch), lined_up="lined-up" in how)
-        self._world.do(ev.LaunchIntoSandbox(order) if "into-sandbox" in how else order)
+        self._world.do(ev.TaskLaunch(order, has_sandbox=True) if "into-sandbox" in how else order)
 
     def _do_group(self, group_id: str, *names: str, res: str = "cpus:1;mem:100MB") -> None:
         """Launch a group: `group g t1 t2:sidecar`."""

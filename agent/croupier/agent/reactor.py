@@ -186,17 +186,20 @@ class Reactor:
 
     def decide(self, event: Event) -> None:
         """Step the core; the effects belong to the coming batch."""
-        order = event.order if isinstance(event, ev.LaunchWithSecrets) else event
-        # The disk may hang: it is not asked for a launch that is refused anyway.
-        is_healthy = self.state.health.is_healthy
-        if isinstance(order, LaunchTask) and is_healthy and self._machine.has_sandbox(order):
-            event = ev.LaunchIntoSandbox(order)
-        if isinstance(order, LaunchGroup):
-            order = ev.GroupLaunch(order)
-        if isinstance(order, ev.GroupLaunch) and is_healthy:
-            has_sandbox = any(map(self._machine.has_sandbox, order.order.tasks))
-            event = replace(order, has_sandbox=has_sandbox)
+        if self.state.health.is_healthy:
+            # Else a launch is refused anyway: the disk, which may hang, is not asked.
+            match event:
+                case LaunchTask() if self._machine.has_sandbox(event):
+                    event = ev.TaskLaunch(event, has_sandbox=True)
+                case ev.TaskLaunch():
+                    event = self._with_sandbox(event)
+                case LaunchGroup(launches) | ev.GroupLaunch(launches):
+                    event = ev.GroupLaunch(tuple(map(self._with_sandbox, launches)))
         self._effects += self._step(event)
+
+    def _with_sandbox(self, launch: LaunchTask | ev.TaskLaunch) -> ev.TaskLaunch:
+        launch = ev.TaskLaunch(launch) if isinstance(launch, LaunchTask) else launch
+        return replace(launch, has_sandbox=self._machine.has_sandbox(launch.order))
 
     def decide_at_once(self, event: Event) -> None:
         """Step the core by an event whose effects have no records, and perform them."""

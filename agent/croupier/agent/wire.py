@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from croupier.agent.core.events import Event, GroupLaunch, LaunchWithSecrets
+from croupier.agent.core.events import Event, GroupLaunch, TaskLaunch
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key, LocalTask
 from croupier.model.agent_orders import (
@@ -13,7 +13,6 @@ from croupier.model.agent_orders import (
     DestroyVolume,
     ExecutorMessage,
     KillTask,
-    LaunchGroup,
     LaunchTask,
     RecallTask,
     ResendUpdates,
@@ -23,7 +22,7 @@ from croupier.model.executor import news_size
 from croupier.model.health import Problem
 from croupier.model.ids import DEFAULT_ROLE, FrameworkId, HoldId, TaskId, check_role
 from croupier.model.isolation import feature_names
-from croupier.model.secrets import SecretValues
+from croupier.model.secrets import NO_SECRETS
 from croupier.model.store_position import check_epoch
 from croupier.model.task import Reason, TaskStatus
 from croupier.model.task_checks import MAX_GRACE_MS
@@ -150,17 +149,14 @@ def order_from_wire(order: pb.Order) -> Event:
     """
     match order.WhichOneof("order"):
         case "launch":
-            launch_task, secrets = _launch_from_wire(order.launch)
-            return LaunchWithSecrets(launch_task, secrets) if secrets else launch_task
+            launch = _launch_from_wire(order.launch)
+            return launch if launch.secrets else launch.order
         case "launch_group":
             check_count(len(order.launch_group.tasks), MAX_GROUP_TASKS, "tasks of a group")
             launches = [_launch_from_wire(launch) for launch in order.launch_group.tasks]
             if not launches:
                 raise InvalidRequest("a group without tasks")
-            return GroupLaunch(
-                LaunchGroup(tuple(task for task, _ in launches)),
-                {task.task.task_id: secrets for task, secrets in launches if secrets},
-            )
+            return GroupLaunch(tuple(launches))
         case "acknowledge":
             ack = order.acknowledge
             return AcknowledgeUpdate(
@@ -193,9 +189,8 @@ def order_from_wire(order: pb.Order) -> Event:
             raise ProtocolViolation(f"an order that is unknown: {kind or 'empty'}")
 
 
-def _launch_from_wire(launch: pb.LaunchTask) -> tuple[LaunchTask, SecretValues | None]:
-    """Return the order, and the values of the task's secrets if it has any."""
-    secrets = secrets_from_wire(launch.task) if launch.task.command.secrets else None
+def _launch_from_wire(launch: pb.LaunchTask) -> TaskLaunch:
+    secrets = secrets_from_wire(launch.task) if launch.task.command.secrets else NO_SECRETS
     order = LaunchTask(
         FrameworkId(launch.framework_id),
         task_from_wire(launch.task),
@@ -204,7 +199,7 @@ def _launch_from_wire(launch: pb.LaunchTask) -> tuple[LaunchTask, SecretValues |
         launch.proof[:MAX_PROOF_BYTES].hex(),
         launch.lined_up,
     )
-    return order, secrets
+    return TaskLaunch(order, secrets)
 
 
 def parts_of(statuses: Sequence[TaskStatus]) -> Iterator[list[TaskStatus]]:

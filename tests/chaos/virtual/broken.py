@@ -15,6 +15,7 @@ from croupier.agent.core.events import (
     ExecutorUpdated,
     Exited,
     Now,
+    TaskLaunch,
     Vanished,
 )
 from croupier.agent.core.state import AgentState
@@ -44,7 +45,7 @@ from croupier.master.core.records import ForgetTask, Record, Registry, TaskRecor
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskHold
 from croupier.master.core.unit_checks import UnitVerdicts
-from croupier.model.agent_orders import ExecutorMessage, LaunchTask
+from croupier.model.agent_orders import ExecutorMessage
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.task import Reason, TaskState
 from croupier.sdk.core.updates import UpdateBook, UpdateDecision
@@ -82,12 +83,12 @@ def forgets_unacknowledged(state: AgentState, event: Exited, now: Now) -> Iterat
         yield Forget(event.key)
 
 
-def launches_again(state: AgentState, order: LaunchTask, now: Now, **more: Any) -> Iterator[Any]:
-    key = (order.framework_id, order.task.task_id)
+def launches_again(state: AgentState, event: TaskLaunch, now: Now) -> Iterator[Any]:
+    key = (event.order.framework_id, event.order.task.task_id)
     if state.is_live(key):
         state.runs += 1
         yield Spawn(key, f"{state.life}-{state.runs}")
-    yield from _ON_LAUNCH(state, order, now, **more)
+    yield from _ON_LAUNCH(state, event, now)
 
 
 def wants_each_process(self: AgentState, key: Any) -> bool:

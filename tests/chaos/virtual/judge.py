@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from croupier.agent.core import effects as fx
 from croupier.agent.core.events import Event as AgentEvent
-from croupier.agent.core.events import GroupLaunch, LaunchIntoSandbox
+from croupier.agent.core.events import GroupLaunch, TaskLaunch
 from croupier.agent.core.records import GroupRecord, KillRecord
 from croupier.agent.core.records import TaskRecord as AgentTaskRecord
 from croupier.master.core import calls
@@ -47,7 +47,7 @@ class Judge(MasterJudge):
         self._note_line(agent, event, effects)
         if agent.state.groups:
             self._check_groups(agent)
-        launches = LaunchTask | LaunchIntoSandbox | GroupLaunch
+        launches = LaunchTask | TaskLaunch | GroupLaunch
         if isinstance(event, launches) and not agent.state.health.is_healthy:
             taken = [each for each in effects if isinstance(each, fx.Checkpoint | fx.Spawn)]
             must(not taken, f"{agent.name} is unhealthy and records a launch: {taken}")

@@ -58,13 +58,13 @@ def spawned(effects: list[Effect]) -> list[Spawn]:
 def test_a_launch_from_the_wire_keeps_values_apart_from_the_task() -> None:
     launch = pb.LaunchTask(framework_id="F1", task=task_to_wire(INFO, VALUES))
     event = order_from_wire(pb.Order(launch=launch))
-    assert event == ev.LaunchWithSecrets(ORDER, VALUES)
+    assert event == ev.TaskLaunch(ORDER, VALUES)
     assert CANARY not in repr(event)
 
 
 def test_values_go_to_the_process_and_to_no_record_or_report() -> None:
     state = started()
-    effects = decided(state, ev.LaunchWithSecrets(ORDER, VALUES))
+    effects = decided(state, ev.TaskLaunch(ORDER, VALUES))
     assert [each.secrets for each in spawned(effects)] == [VALUES]
     written = [a2b_base64(body_of(each.record)) for each in effects if isinstance(each, Checkpoint)]
     assert any(b"PASSWORD" in body for body in written)
@@ -83,8 +83,8 @@ def test_a_launch_without_the_values_is_rejected() -> None:
 
 def test_a_launch_that_is_sent_twice_starts_one_process() -> None:
     state = started()
-    decided(state, ev.LaunchWithSecrets(ORDER, VALUES))
-    assert not spawned(decided(state, ev.LaunchWithSecrets(ORDER, VALUES)))
+    decided(state, ev.TaskLaunch(ORDER, VALUES))
+    assert not spawned(decided(state, ev.TaskLaunch(ORDER, VALUES)))
 
 
 @pytest.mark.parametrize("secrets", [True, False])
@@ -92,7 +92,7 @@ def test_only_a_task_without_secrets_is_started_by_the_next_life(secrets: bool) 
     info = INFO if secrets else replace(INFO, command=Command(("true",)))
     before = started()
     launch = LaunchTask(KEY[0], info, DEFAULT_ROLE)
-    effects = decided(before, ev.LaunchWithSecrets(launch, VALUES) if secrets else launch)
+    effects = decided(before, ev.TaskLaunch(launch, VALUES) if secrets else launch)
     records = [before.record, *(e.record for e in effects if isinstance(e, Checkpoint))]
     state = recovered(records, TOTAL)
     decided(state, ev.AgentStarted())
@@ -106,7 +106,7 @@ def test_only_a_task_without_secrets_is_started_by_the_next_life(secrets: bool) 
 
 def test_a_task_that_is_killed_before_its_start_takes_its_values_along() -> None:
     state = started()
-    decided(state, ev.LaunchWithSecrets(ORDER, VALUES))
+    decided(state, ev.TaskLaunch(ORDER, VALUES))
     decided(state, KillTask(*KEY, None, Reason.KILLED_BY_FRAMEWORK))
     assert not state.wants_process(KEY)
 

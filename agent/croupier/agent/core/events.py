@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from croupier.agent.core.effects import Spawn
 from croupier.agent.core.tasks import Key
-from croupier.model.agent_orders import LaunchGroup, LaunchTask, TaskOrder
+from croupier.model.agent_orders import LaunchTask, TaskOrder
 from croupier.model.health import Problem
 from croupier.model.ids import AgentId, TaskId
 from croupier.model.isolation import Usage
-from croupier.model.secrets import SecretValues
+from croupier.model.secrets import NO_SECRETS, SecretValues
 from croupier.model.store_position import StorePosition
 from croupier.model.task import Reason, TaskState
 
@@ -109,32 +108,24 @@ class Removed:
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchIntoSandbox:
-    """A launch of a task that has a sandbox already."""
+class TaskLaunch:
+    """A launch of a task.
+
+    Attributes:
+        secrets: the values of its secrets, which are in no other event and in no record.
+        has_sandbox: whether it has a sandbox already.
+    """
 
     order: LaunchTask
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchWithSecrets:
-    """A launch of a task with secrets, whose values are in no other event and in no record."""
-
-    order: LaunchTask
-    secrets: SecretValues
+    secrets: SecretValues = NO_SECRETS
+    has_sandbox: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class GroupLaunch:
-    """A launch of a group.
+    """A launch of all tasks of a group, or of none."""
 
-    Attributes:
-        secrets: the values of its tasks' secrets, which are in no other event and in no record.
-        has_sandbox: whether one of its tasks has a sandbox already.
-    """
-
-    order: LaunchGroup
-    secrets: Mapping[TaskId, SecretValues] = field(default_factory=dict)
-    has_sandbox: bool = False
+    launches: tuple[TaskLaunch, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,8 +281,7 @@ class DeadlinePassed:
 
 TaskEvent = (
     TaskOrder
-    | LaunchIntoSandbox
-    | LaunchWithSecrets
+    | TaskLaunch
     | GroupLaunch
     | Started
     | Adopted

@@ -9,10 +9,10 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from croupier.agent.core import effects as fx
-from croupier.agent.core.events import GroupLaunch, Now
+from croupier.agent.core.events import Now, TaskLaunch
 from croupier.agent.core.kills import kill_task
 from croupier.agent.core.on_task import (
     note_framework_epoch,
@@ -24,14 +24,15 @@ from croupier.agent.core.records import ForgetGroup, GroupRecord
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.status_updates import Cause, start_task
 from croupier.agent.core.tasks import GroupKey, KillOrder, LocalTask
-from croupier.model.secrets import NO_SECRETS
 from croupier.model.task import Reason, TaskState
 from croupier.model.task_group import ends_rest
 
 
-def on_launch_group(state: AgentState, event: GroupLaunch, now: Now) -> Iterator[fx.Effect]:
+def on_launch_group(
+    state: AgentState, launches: Sequence[TaskLaunch], now: Now
+) -> Iterator[fx.Effect]:
     """Start all tasks of a group, or reject all; no effect if the order was sent twice."""
-    orders = event.order.tasks
+    orders = [launch.order for launch in launches]
     keys = [(order.framework_id, order.task.task_id) for order in orders]
     known = [key for key in keys if key in state.tasks or key in state.voided]
     if len(known) == len(keys):
@@ -41,7 +42,7 @@ def on_launch_group(state: AgentState, event: GroupLaunch, now: Now) -> Iterator
             if key not in known:
                 yield from refuse_for_health(state, key)
         return
-    rejections = list(_rejections(state, event))
+    rejections = list(_rejections(state, launches))
     if known and not any(rejections):
         message = f"the agent knows task {known[0][1]} of its group already"
         rejections[0] = Cause(reason=Reason.TASK_INVALID, message=message)
@@ -57,18 +58,17 @@ def on_launch_group(state: AgentState, event: GroupLaunch, now: Now) -> Iterator
         return
     group_id = orders[0].task.group_id
     yield from note_framework_epoch(state, orders[0].framework_id, orders[0].framework_epoch)
-    for order in orders:
-        secrets = event.secrets.get(order.task.task_id, NO_SECRETS)
-        yield from start_task(state, order, now, secrets)
+    for launch in launches:
+        yield from start_task(state, launch, now)
     yield fx.Checkpoint(GroupRecord(orders[0].framework_id, group_id))
 
 
-def _rejections(state: AgentState, event: GroupLaunch) -> Iterator[Cause | None]:
+def _rejections(state: AgentState, launches: Sequence[TaskLaunch]) -> Iterator[Cause | None]:
     """Yield why each task of a group cannot be started; None if it can."""
-    free, group_id = state.free, event.order.tasks[0].task.group_id
-    for order in event.order.tasks:
-        info, secrets = order.task, event.secrets.get(order.task.task_id, NO_SECRETS)
-        cause = rejection_of(state, order, event.has_sandbox, secrets)
+    free, group_id = state.free, launches[0].order.task.group_id
+    for launch in launches:
+        order, info = launch.order, launch.order.task
+        cause = rejection_of(state, launch)
         reason, message = Reason.TASK_INVALID, ""
         if not group_id or info.group_id != group_id:
             message = f"it is not of group {group_id!r}"

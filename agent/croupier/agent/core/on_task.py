@@ -48,7 +48,6 @@ from croupier.model.health import problems_text
 from croupier.model.ids import DEFAULT_ROLE, FrameworkId, check_id
 from croupier.model.isolation import cannot_enforce
 from croupier.model.resources import NOTHING
-from croupier.model.secrets import NO_SECRETS, SecretValues
 from croupier.model.task import Command, Reason, Source, TaskInfo, TaskState
 from croupier.model.task_checks import check_task
 
@@ -86,35 +85,28 @@ def _forget_idle(state: AgentState) -> Iterator[fx.Effect]:
         yield fx.Checkpoint(ForgetFramework(framework_id), lazy=True)
 
 
-def on_launch(
-    state: AgentState,
-    order: LaunchTask,
-    now: ev.Now,
-    *,
-    has_sandbox: bool = False,
-    secrets: SecretValues = NO_SECRETS,
-) -> Iterator[fx.Effect]:
+def on_launch(state: AgentState, event: ev.TaskLaunch, now: ev.Now) -> Iterator[fx.Effect]:
     """Start a task, unless it is known: then the order was sent twice.
 
     An unknown task with a sandbox has run and ended. Its launch is rejected, so that a master with
     an older copy of its store cannot run it a second time.
     """
-    framework_id, info = order.framework_id, order.task
-    key = (framework_id, info.task_id)
+    order = event.order
+    key = (order.framework_id, order.task.task_id)
     if key in state.tasks or key in state.voided or key in state.line:
         return
     if order.lined_up:
-        yield from line_up(state, order, can_start=not (has_sandbox or secrets))
+        yield from line_up(state, order, can_start=not (event.has_sandbox or event.secrets))
         return
     if not state.health.is_healthy:
         yield from refuse_for_health(state, key)
         return
-    rejection = rejection_of(state, order, has_sandbox, secrets)
+    rejection = rejection_of(state, event)
     if rejection is not None:
         yield from reject(state, order, rejection, now)
         return
-    yield from note_framework_epoch(state, framework_id, order.framework_epoch)
-    yield from start_task(state, order, now, secrets)
+    yield from note_framework_epoch(state, order.framework_id, order.framework_epoch)
+    yield from start_task(state, event, now)
 
 
 def refuse_for_health(state: AgentState, key: Key) -> Iterator[fx.Effect]:
@@ -279,11 +271,9 @@ def end_void(state: AgentState, key: Key, now: ev.Now) -> Iterator[fx.Effect]:
     yield from register_when_ready(state, now)
 
 
-def rejection_of(
-    state: AgentState, order: LaunchTask, has_sandbox: bool, secrets: SecretValues
-) -> Cause | None:
+def rejection_of(state: AgentState, launch: ev.TaskLaunch) -> Cause | None:
     """Return why the task cannot be started here; None if it can. The master checked it before."""
-    info = order.task
+    order, info = launch.order, launch.order.task
     try:
         check_id("framework", order.framework_id)
         check_task(info)
@@ -294,7 +284,7 @@ def rejection_of(
         reason, message = Reason.AGENT_STOPPED, "the agent is stopping"
     elif state.is_outdated(order.framework_id, order.framework_epoch):
         message = "a newer run of the framework has taken over"
-    elif has_sandbox:
+    elif launch.has_sandbox:
         # The agent has forgotten the task, so its framework knew how it had ended.
         reason, message = Reason.TASK_INVALID, RAN_BEFORE
     elif not info.resources <= state.free:
@@ -302,7 +292,7 @@ def rejection_of(
         message = f"it takes {info.resources}, but the agent has {free} free"
     elif lacks := info.needs() - state.features:
         reason, message = Reason.TASK_INVALID, cannot_enforce(lacks)
-    elif secrets.names != info.command.secrets.keys():
+    elif launch.secrets.names != info.command.secrets.keys():
         reason, message = Reason.TASK_INVALID, "it came without the values of its secrets"
     elif info.executor_id and not _takes_tasks(state, (order.framework_id, info.executor_id)):
         reason = Reason.EXECUTOR_TERMINATED

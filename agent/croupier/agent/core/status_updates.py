@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from signal import Signals
 
 from croupier.agent.core import effects as fx
-from croupier.agent.core.events import Exited, Now
+from croupier.agent.core.events import Exited, Now, TaskLaunch
 from croupier.agent.core.on_line import take_successor
 from croupier.agent.core.records import TaskRecord, UpdateRecord
 from croupier.agent.core.state import AgentState
@@ -30,7 +30,6 @@ from croupier.agent.core.tasks import (
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.ids import TaskId
 from croupier.model.isolation import Usage
-from croupier.model.secrets import NO_SECRETS, SecretValues
 from croupier.model.task import NO_TASK, Reason, Source, TaskInfo, TaskState, TaskStatus, moved
 
 END_LOST = "the agent has lost records; how the task ended is unknown"
@@ -168,7 +167,7 @@ def end_task(
     if run:
         yield fx.ForgetRun(task.key, run)
     if successor is not None:
-        yield from start_task(state, successor, now)
+        yield from start_task(state, TaskLaunch(successor), now)
 
 
 def _end_child(
@@ -192,10 +191,9 @@ def _end_child(
     yield from end_task(state, child, new, now, Cause(reason=reason, message=message))
 
 
-def start_task(
-    state: AgentState, order: LaunchTask, now: Now, secrets: SecretValues = NO_SECRETS
-) -> Iterator[fx.Effect]:
+def start_task(state: AgentState, launch: TaskLaunch, now: Now) -> Iterator[fx.Effect]:
     """Start a task, for which there is room, or hand it to its executor, which lives."""
+    order = launch.order
     key = (order.framework_id, order.task.task_id)
     if order.task.executor_id:
         executor = state.executors[order.framework_id, order.task.executor_id]
@@ -210,7 +208,7 @@ def start_task(
     state.runs += 1
     run = f"{state.life}-{state.runs}"
     yield from add_task(state, order, Starting(run), TaskState.STARTING, now)
-    yield fx.Spawn(key, run, secrets=secrets)
+    yield fx.Spawn(key, run, secrets=launch.secrets)
 
 
 def limit_completion(state: AgentState, task: LocalTask, now: Now, age_s: float = 0.0) -> None:

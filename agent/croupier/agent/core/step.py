@@ -50,14 +50,13 @@ def step(state: AgentState, event: Event, now: Now) -> list[Effect]:
 def _handle(state: AgentState, event: Event, now: Now) -> Iterator[Effect]:
     match event:
         case LaunchTask():
+            return on_task.on_launch(state, ev.TaskLaunch(event), now)
+        case ev.TaskLaunch():
             return on_task.on_launch(state, event, now)
-        case ev.LaunchIntoSandbox(order):
-            return on_task.on_launch(state, order, now, has_sandbox=True)
-        case ev.LaunchWithSecrets(order, secrets):
-            return on_task.on_launch(state, order, now, secrets=secrets)
-        case LaunchGroup() | ev.GroupLaunch():
-            launch = ev.GroupLaunch(event) if isinstance(event, LaunchGroup) else event
-            return on_group.on_launch_group(state, launch, now)
+        case LaunchGroup(orders):
+            return on_group.on_launch_group(state, tuple(map(ev.TaskLaunch, orders)), now)
+        case ev.GroupLaunch(launches):
+            return on_group.on_launch_group(state, launches, now)
         case _ if isinstance(event, _Order):
             return _handle_order(state, event, now)
         case ev.ExecutorRegistered() | ev.ExecutorLeft() | ev.ExecutorUpdated() | ev.ExecutorSaid():
