@@ -172,6 +172,7 @@ class AgentDaemon:
             self._rng,
             NewestMaster(self.state.cluster, self.state.master_epoch, self.state.position),
             credential,
+            self._clock,
             lambda: self.state.agent_id,
             links.on_registered,
             self._on_exec,

@@ -30,6 +30,7 @@ from croupier.agent.wire import (
 )
 from croupier.model import errors
 from croupier.model.agent_orders import ExecutorMessage
+from croupier.model.clock import Clock
 from croupier.model.health import Problem
 from croupier.model.ids import AgentId, check_id
 from croupier.model.limits import MAX_PER_REPORT
@@ -96,6 +97,7 @@ class Link:
         rng: random.Random,
         newest: NewestMaster,
         credential: AgentCredential,
+        clock: Clock,
         agent_id: Callable[[], AgentId],
         on_registered: Callable[[pb.Registered], None],
         on_exec: Callable[[str, Address], None],
@@ -110,6 +112,7 @@ class Link:
         self._on_accepted, self._on_exec = on_registered, on_exec
         self.rejection = ""
         self._identity, self._inbox, self._newest = identity, inbox, newest
+        self._clock = clock
         self._number = 0
         # The agent's id in REGISTER; None until it is sent, empty for a new agent.
         self._known_as: AgentId | None = None
@@ -162,6 +165,7 @@ class Link:
         if session != self._number:
             return
         self._known_as = state.agent_id
+        self._identity.sent_ms = int(self._clock.now() * 1000)
         self._problems = self._reported_problems = state.health.problems
         for report in register_to_wire(self._identity, state):
             self._session.send(report)

@@ -411,6 +411,7 @@ COMMENTS = {
     'croupier.v1.Register.pages': 'Number of pages of tasks before this.',
     'croupier.v1.Register.position': 'The newest position that the agent has seen. A master whose store is older launches no task.',
     'croupier.v1.Register.problems': 'Problems that prevent the agent from launching tasks.',
+    'croupier.v1.Register.sent_ms': "When the agent sent this, in milliseconds of its machine's clock that begins with `boot_id`. A master refuses it if the agent has sent the one of its present session later.",
     'croupier.v1.Register.takes_exec': 'The agent runs commands beside tasks; see Exec.',
     'croupier.v1.Register.takes_secrets': 'Always true: masters of release 0.1 read it.',
     'croupier.v1.RegisterExecutor.task_ids': 'All tasks that were launched in the executor, and whose end the agent has not acknowledged.',

@@ -360,6 +360,7 @@ class Register(_message.Message):
     DEFAULT_USER_FIELD_NUMBER: _builtins.int
     TAKES_EXEC_FIELD_NUMBER: _builtins.int
     LINES_UP_FIELD_NUMBER: _builtins.int
+    SENT_MS_FIELD_NUMBER: _builtins.int
     agent_id: _builtins.str
     """Empty in the first registration of an agent."""
     hostname: _builtins.str
@@ -387,6 +388,10 @@ class Register(_message.Message):
     """The agent runs commands beside tasks; see Exec."""
     lines_up: _builtins.bool
     """Tasks can be lined up at the agent; see LaunchTask."""
+    sent_ms: _builtins.int
+    """When the agent sent this, in milliseconds of its machine's clock that begins with `boot_id`. A
+    master refuses it if the agent has sent the one of its present session later.
+    """
     @_builtins.property
     def resources(self) -> _resources_pb2.Resources: ...
     @_builtins.property
@@ -427,10 +432,11 @@ class Register(_message.Message):
         default_user: _builtins.str = ...,
         takes_exec: _builtins.bool = ...,
         lines_up: _builtins.bool = ...,
+        sent_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["position", b"position", "resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attributes", b"attributes", "boot_id", b"boot_id", "cluster", b"cluster", "default_user", b"default_user", "hostname", b"hostname", "http_address", b"http_address", "incomplete", b"incomplete", "isolation", b"isolation", "lines_up", b"lines_up", "master_epoch", b"master_epoch", "pages", b"pages", "position", b"position", "problems", b"problems", "resources", b"resources", "takes_exec", b"takes_exec", "takes_secrets", b"takes_secrets", "tasks", b"tasks", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attributes", b"attributes", "boot_id", b"boot_id", "cluster", b"cluster", "default_user", b"default_user", "hostname", b"hostname", "http_address", b"http_address", "incomplete", b"incomplete", "isolation", b"isolation", "lines_up", b"lines_up", "master_epoch", b"master_epoch", "pages", b"pages", "position", b"position", "problems", b"problems", "resources", b"resources", "sent_ms", b"sent_ms", "takes_exec", b"takes_exec", "takes_secrets", b"takes_secrets", "tasks", b"tasks", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

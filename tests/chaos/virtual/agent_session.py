@@ -192,6 +192,8 @@ class AgentSession:
             incomplete=state.incomplete,
             problems=state.health.problems,
             lines_up=True,
+            boot_id=self._process.machine.boot_id,
+            sent_ms=int(self._process.clock.now() * 1000),
             features=state.features,
         )
         known = newest if self.heeds_epochs else ("", 0, None)

@@ -31,6 +31,7 @@ async def test_register_carries_the_configuration(serving: Serving, master: Scri
     assert not register.incomplete
     assert register.resources.cpus_milli == 4000
     assert register.http_address == str(serving.agent.http_address)
+    assert register.sent_ms > 0
     assert register.boot_id
     assert register.version
 

@@ -77,6 +77,7 @@ class Agent:
         default_user: the account of tasks that name no user: `(own)`, `(agent)` or a name.
         takes_exec: whether it runs commands beside tasks.
         lines_up: whether tasks can be lined up at it.
+        boot_id, sent_ms: when it sent its latest REGISTER: milliseconds since that boot.
         line: the tasks that are lined up at it, in order; they are not in `tasks`.
         running: how many submitted tasks of each framework, role and shape run on it.
         holds: the holds of its resources.
@@ -100,6 +101,8 @@ class Agent:
     default_user: str = AGENT_USER
     takes_exec: bool = False
     lines_up: bool = False
+    boot_id: str = ""
+    sent_ms: int = 0
     line: dict[tuple[FrameworkId, TaskId], Task] = field(default_factory=dict)
     running: Counter[tuple[FrameworkId, Key]] = field(default_factory=Counter)
     tasks: dict[tuple[FrameworkId, TaskId], Task] = field(default_factory=dict)
@@ -128,6 +131,13 @@ class Agent:
     def in_pool(self) -> bool:
         """Whether its resources count in the cluster: registered, and not unreachable since."""
         return self.session is not None or self.state is AgentState.DISCONNECTED
+
+    def was_overtaken(self, boot_id: str, sent_ms: int) -> bool:
+        """Return whether the agent sent its latest REGISTER after one that comes now.
+
+        An unreachable agent may always return.
+        """
+        return self.in_pool and boot_id == self.boot_id and 0 < sent_ms < self.sent_ms
 
     @property
     def is_absent(self) -> bool:

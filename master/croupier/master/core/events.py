@@ -131,6 +131,7 @@ class Register:
         takes_secrets: whether tasks with secrets can be sent to it: the connection is encrypted
             or local.
         features, default_user, takes_exec, lines_up: as in `agents.Agent`.
+        boot_id, sent_ms: as in `agents.Agent`.
     """
 
     session: SessionId
@@ -152,6 +153,8 @@ class Register:
     default_user: str = AGENT_USER
     takes_exec: bool = False
     lines_up: bool = False
+    boot_id: str = ""
+    sent_ms: int = 0
 
 
 @value

@@ -49,12 +49,20 @@ from croupier.master.core.on_task import drop, end, forget_removed, orphan, set_
 from croupier.master.core.records import ForgetAgent
 from croupier.master.core.registration import (
     check_kinds,
+    check_order,
     check_registration,
     check_size,
     identified,
 )
 from croupier.master.core.state import State
-from croupier.model.errors import Conflict, CroupierError, FailedOver, NotLeader, ProtocolViolation
+from croupier.model.errors import (
+    Conflict,
+    CroupierError,
+    FailedOver,
+    NotLeader,
+    ProtocolViolation,
+    Unavailable,
+)
 from croupier.model.health import problems_text
 from croupier.model.ids import MAX_ID_BYTES, AgentId, FrameworkId
 from croupier.model.task import REPORTABLE, Reason, TaskState
@@ -86,10 +94,11 @@ def on_register(state: State, event: Register, now: float) -> Iterator[Step]:
         yield Close(event.session, refusal)
         return
     try:
+        check_order(state, event)
         check_kinds(state, event)
         check_size(state, event)
-    except Conflict as conflict:
-        yield from _refuse(event, conflict)
+    except (Conflict, Unavailable) as refusal:
+        yield from _refuse(event, refusal)
         return
     agent = state.agents.get(event.agent_id)
     kind: Joined = "again" if agent else "new"
@@ -289,6 +298,7 @@ def _connect(state: State, agent: Agent, event: Register, now: float) -> None:
     agent.takes_secrets = event.takes_secrets
     agent.default_user = event.default_user
     agent.takes_exec, agent.lines_up = event.takes_exec, event.lines_up
+    agent.boot_id, agent.sent_ms = event.boot_id, event.sent_ms
     agent.is_authenticated |= state.access.is_on
     agent.move(AgentState.CONNECTED)
     agent.session, agent.problems = event.session, event.problems

@@ -20,6 +20,7 @@ from croupier.model.errors import (
     PermissionDenied,
     Removed,
     Unauthenticated,
+    Unavailable,
 )
 from croupier.model.ids import AgentId, check_hostname, check_id
 from croupier.model.resources import FIRST, MAX_NAMES, Resources, sum_of
@@ -107,6 +108,19 @@ def _check_report(state: State, agent_id: AgentId, report: AgentTask) -> None:
         raise InvalidRequest(f"task {task_id} is listed with updates out of order")
     if report.latest.state.is_terminal and not waiting:
         raise InvalidRequest(f"task {task_id} has ended and waits for nothing")
+
+
+def check_order(state: State, event: Register) -> None:
+    """Check that the agent has not registered since it sent this.
+
+    It was under way on an earlier stream, and does not list what came after it was sent.
+
+    Raises:
+        Unavailable: if it has.
+    """
+    agent = state.agents.get(event.agent_id)
+    if agent is not None and agent.was_overtaken(event.boot_id, event.sent_ms):
+        raise Unavailable("the agent has registered since it sent this; it is to register again")
 
 
 def check_size(state: State, event: Register) -> None:

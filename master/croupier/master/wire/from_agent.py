@@ -116,6 +116,8 @@ async def _register(session: SessionId, wire: pb.Register, proofs: LaunchProofs 
         default_user=check_id("user", wire.default_user or AGENT_USER),
         takes_exec=wire.takes_exec,
         lines_up=wire.lines_up,
+        boot_id=wire.boot_id[:64],
+        sent_ms=wire.sent_ms,
     )
 
 

@@ -1,0 +1,67 @@
+"""A REGISTER that arrives after one that its agent has sent later."""
+
+from __future__ import annotations
+
+import pytest
+
+from croupier.master.core.effects import SessionId
+from croupier.master.core.events import Register
+from croupier.master.core.facts import AgentRefused
+from croupier.model.errors import Unavailable
+from croupier.model.ids import AgentId
+from croupier.model.resources import Resources
+from croupier.model.task import TaskState
+from tests.harness.world import World, make_task
+
+AGENT, TOTAL = AgentId("A1"), Resources.parse("cpus:4;mem:8GB")
+
+
+class Reconnecting(World):
+    """The agent `A1`, whose streams may overtake each other."""
+
+    def register(self, sent_ms: int, boot_id: str = "b1") -> SessionId:
+        session = SessionId(next(self._sessions))
+        self.do(Register(session, AGENT, "host", TOTAL, {}, boot_id=boot_id, sent_ms=sent_ms))
+        return session
+
+    @property
+    def session(self) -> SessionId | None:
+        return self.state.agents[AGENT].session
+
+
+def test_a_late_register_ends_neither_the_session_nor_its_tasks() -> None:
+    world = Reconnecting()
+    second = world.register(sent_ms=2_000)
+    framework = world.framework()
+    world.accept(framework, make_task("t1", "cpus:1"))
+    framework_id = world.framework_id(framework)
+    world.report(second, framework_id, "t1", TaskState.RUNNING, 1)
+
+    first = world.register(sent_ms=1_000)
+
+    assert isinstance(world.closed[first], Unavailable)
+    assert world.session == second
+    assert second not in world.closed
+    assert [task.state for task in world.state.agents[AGENT].tasks.values()] == [TaskState.RUNNING]
+    assert [each.agent_id for each in world.facts if isinstance(each, AgentRefused)] == [AGENT]
+
+
+@pytest.mark.parametrize(
+    ("sent_ms", "boot_id"),
+    [(2_001, "b1"), (2_000, "b1"), (0, "b1"), (1_000, "b2")],
+    ids=["later", "in the same millisecond", "of an earlier release", "after a reboot"],
+)
+def test_another_register_takes_over(sent_ms: int, boot_id: str) -> None:
+    world = Reconnecting()
+    before = world.register(sent_ms=2_000)
+    after = world.register(sent_ms, boot_id)
+    assert world.session == after
+    assert before in world.closed
+
+
+def test_an_unreachable_agent_returns_whatever_its_clock_says() -> None:
+    world = Reconnecting()
+    world.register(sent_ms=2_000)
+    world.pass_time(world.state.settings.agent_timeout_s + 1)
+    assert world.session is None
+    assert world.register(sent_ms=1_000) == world.session
