@@ -203,6 +203,13 @@ async def test_an_executor_without_any_task_is_ended(
         again = await launched(agent)
         assert executor_id_in(again.task_id, agent.agent_id) == "idle"
         assert again.task_id != found["idle"]
+        # The framework hears only of the end of an executor that had tasks.
+        for name in ("idle", "used"):
+            await report(
+                agent, scheduler.framework_id, found[name], state=task_pb2.TASK_KILLED, sequence=1
+            )
+        failure = (await scheduler.next("FAILURE"))["failure"]
+        assert failure["executor_id"] == {"value": "used"}
         assert (await launched(agent)).executor_id == again.task_id
 
 

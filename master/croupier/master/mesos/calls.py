@@ -20,7 +20,7 @@ from croupier.master.mesos.operations import OPERATIONS
 from croupier.master.mesos.tasks import kill_policy_from_json, task_from_json
 from croupier.mesos.fields import Json, data_of, entries, entry, id_of, ids_of, number, text, texts
 from croupier.model.errors import InvalidRequest
-from croupier.model.ids import DEFAULT_ROLE, MAX_ID_BYTES, OfferId, TaskId
+from croupier.model.ids import DEFAULT_ROLE, MAX_ID_BYTES, AgentId, OfferId, TaskId
 from croupier.model.limits import MAX_NAMED, MAX_OFFERS_PER_CALL, MAX_TASKS_PER_ACCEPT, MAX_WAIT_S
 from croupier.process.logging import get_logger
 from croupier.process.time_slice import TimeSlice
@@ -195,7 +195,7 @@ async def _launch(
     executor = entry(of, "launch_group", "executor")
     if is_group and text(executor, "type", "DEFAULT") != "DEFAULT":
         wrong[""] = InvalidRequest("a group of tasks has the executor of the type DEFAULT")
-    named: list[str] = []
+    named, agents = list[str](), {offer.agent_id for offer in offers}
     for each in _tasks_in(of):
         if held.is_over:
             await held.give_way()
@@ -203,7 +203,7 @@ async def _launch(
         named.append(task_id)
         call.agents[task_id] = id_of(each, "agent_id")
         try:
-            tasks.extend(_tasks(each, group_id, offers, known.executors))
+            tasks.extend(_tasks(each, group_id, agents, known.executors))
         except InvalidRequest as error:
             wrong[task_id] = error
     if is_group and wrong:
@@ -217,15 +217,17 @@ async def _launch(
 
 
 def _tasks(
-    of: Json, group_id: str, offers: list[Offer], executors: Executors
+    of: Json, group_id: str, agents: set[AgentId], executors: Executors
 ) -> list[task_pb2.TaskInfo]:
-    """Return a task, of a group if `group_id` names one, after its executor if that must start.
+    """Return a task, after its executor if that must start.
+
+    `group_id`: of its group, empty for none; `agents`: those of its offers.
 
     Raises:
         InvalidRequest: if it has no form in Croupier.
     """
-    agent_id = id_of(of, "agent_id")
-    if any(offer.agent_id != agent_id for offer in offers):
+    agent_id = AgentId(id_of(of, "agent_id"))
+    if not agents <= {agent_id}:
         raise InvalidRequest(
             f"the task names agent {agent_id[:80]!r}, but its offer is of another one"
         )

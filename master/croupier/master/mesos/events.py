@@ -11,16 +11,8 @@ from typing import Final
 from croupier.master.core import messages
 from croupier.master.mesos.amounts import attributes_to_json, resources_to_json
 from croupier.master.mesos.tasks import executor_id_in
-from croupier.mesos.fields import (
-    Json,
-    entries,
-    made_data,
-    made_id,
-    made_labels,
-    text,
-    typed,
-    uuid_of,
-)
+from croupier.mesos import fields
+from croupier.mesos.fields import Json
 from croupier.model.attributes import Attributes
 from croupier.model.errors import Conflict, CroupierError, NotFound, PermissionDenied, Unavailable
 from croupier.model.ids import AgentId, FrameworkId, TaskId
@@ -29,7 +21,7 @@ from croupier.net.address import Address
 
 # The version of Mesos whose API this is. Clients read it as numbers.
 VERSION: Final = "1.11.0"
-HEARTBEAT: Final = typed("HEARTBEAT")
+HEARTBEAT: Final = fields.typed("HEARTBEAT")
 
 PARTITION_AWARE: Final = "PARTITION_AWARE"
 KILLING_STATE: Final = "TASK_KILLING_STATE"
@@ -66,7 +58,9 @@ class Events:
 
     def __init__(self, info: Json, master: Json) -> None:
         """`info` is the framework's FrameworkInfo; `master` describes the master."""
-        self._capabilities = {text(each, "type") for each in entries(info, "capabilities")}
+        self._capabilities = {
+            fields.text(each, "type") for each in fields.entries(info, "capabilities")
+        }
         self._master = master
         # What offers of each agent have in common, with the description that it is made of.
         self._agents: dict[AgentId, tuple[messages.AgentDescription, Json]] = {}
@@ -75,18 +69,20 @@ class Events:
         """Yield the events for a message; none for verdicts, and what Mesos does not have."""
         match message:
             case messages.Offered():
-                yield typed("OFFERS", offers=[self._offer(message)])
+                yield fields.typed("OFFERS", offers=[self._offer(message)])
             case messages.Rescinded(offer_id, _):
-                yield typed("RESCIND", offer_id=made_id(offer_id))
+                yield fields.typed("RESCIND", offer_id=fields.made_id(offer_id))
             case messages.MessageArrived(task_id, agent_id, data):
-                yield typed("MESSAGE", **_executor(task_id, agent_id), data=made_data(data))
+                yield fields.typed(
+                    "MESSAGE", **_executor(task_id, agent_id), data=fields.made_data(data)
+                )
             case messages.AgentFailed(agent_id, _, _):
                 self._agents.pop(agent_id, None)
-                yield typed("FAILURE", agent_id=made_id(agent_id))
+                yield fields.typed("FAILURE", agent_id=fields.made_id(agent_id))
             case messages.Subscribed(framework_id, heartbeat_s, _):
-                yield typed(
+                yield fields.typed(
                     "SUBSCRIBED",
-                    framework_id=made_id(framework_id),
+                    framework_id=fields.made_id(framework_id),
                     heartbeat_interval_seconds=heartbeat_s,
                     master_info=self._master,
                 )
@@ -101,18 +97,18 @@ class Events:
             return
         found = self.status(status)
         if executor_id:
-            found["executor_id"] = made_id(executor_id)
-        yield typed("UPDATE", status=found)
+            found["executor_id"] = fields.made_id(executor_id)
+        yield fields.typed("UPDATE", status=found)
 
     def status(self, status: TaskStatus) -> Json:
         """Return a status; one that must be acknowledged has an uuid."""
         found: Json = {
-            "task_id": made_id(status.task_id),
+            "task_id": fields.made_id(status.task_id),
             "state": self._state_name(status.state),
             "source": f"SOURCE_{(status.source or Source.MASTER).name}",
         }
         if status.agent_id:
-            found["agent_id"] = made_id(status.agent_id)
+            found["agent_id"] = fields.made_id(status.agent_id)
         reason = Reason.RECONCILIATION if status.is_reconciled else status.reason
         if name := _REASONS.get(reason, reason.name):
             found["reason"] = f"REASON_{name}"
@@ -123,9 +119,9 @@ class Events:
         if status.sequence:
             found["uuid"] = _uuid(status)
         if status.data:
-            found["data"] = made_data(status.data)
+            found["data"] = fields.made_data(status.data)
         if status.labels:
-            found["labels"] = made_labels(status.labels)
+            found["labels"] = fields.made_labels(status.labels)
         return found
 
     def refused(
@@ -150,7 +146,7 @@ class Events:
         ids = FrameworkId(""), TaskId(task_id), AgentId(agent_id)
         now_ms = time.time_ns() // 1_000_000
         status = self.status(TaskStatus(*ids, state, message=str(error), time_ms=now_ms))
-        return typed("UPDATE", status=status | {"reason": f"REASON_{reason}"})
+        return fields.typed("UPDATE", status=status | {"reason": f"REASON_{reason}"})
 
     def _state_name(self, state: TaskState) -> str:
         """Return the name of a state that the framework knows."""
@@ -166,10 +162,10 @@ class Events:
         agent = offered.agent
         known = self._agents.get(agent.agent_id)
         if known is None or known[0] is not agent:
-            fields = agent_fields(
+            common = agent_fields(
                 agent.agent_id, agent.hostname, agent.attributes, agent.http_address
             )
-            known = self._agents[agent.agent_id] = (agent, fields)
+            known = self._agents[agent.agent_id] = (agent, common)
         more: Json = {"role": "*"}
         if offered.hold_id and REFINEMENT in self._capabilities:
             more = {"reservations": [{"type": "DYNAMIC", "role": offered.role}]}
@@ -179,7 +175,7 @@ class Events:
         if MULTI_ROLE in self._capabilities:
             of_role = {"allocation_info": {"role": offered.role}}
         return {
-            "id": made_id(offered.offer_id),
+            "id": fields.made_id(offered.offer_id),
             **known[1],
             "resources": resources_to_json(offered.resources, more | of_role),
             **of_role,
@@ -193,21 +189,21 @@ def executor_end(status: TaskStatus) -> Json:
         raw = status.exit_code << 8
     elif status.signal is not None:
         raw = status.signal
-    return typed("FAILURE", **_executor(status.task_id, status.agent_id), status=raw)
+    return fields.typed("FAILURE", **_executor(status.task_id, status.agent_id), status=raw)
 
 
 def operation_update(operation_id: str, state: str, message: str) -> Iterator[Json]:
     """Yield the event for an operation; none if the framework gave it no id."""
     if operation_id:
-        status = {"operation_id": made_id(operation_id), "state": f"OPERATION_{state}"}
+        status = {"operation_id": fields.made_id(operation_id), "state": f"OPERATION_{state}"}
         if message:
             status["message"] = message
-        yield typed("UPDATE_OPERATION_STATUS", status=status)
+        yield fields.typed("UPDATE_OPERATION_STATUS", status=status)
 
 
 def agent_fields(agent_id: str, hostname: str, attributes: Attributes, http_address: str) -> Json:
     """Return what every offer of an agent says of it."""
-    found: Json = {"agent_id": made_id(agent_id), "hostname": hostname}
+    found: Json = {"agent_id": fields.made_id(agent_id), "hostname": hostname}
     if attributes:
         found["attributes"] = attributes_to_json(attributes)
     scheme, _, place = http_address.rpartition("://")
@@ -223,8 +219,8 @@ def agent_fields(agent_id: str, hostname: str, attributes: Attributes, http_addr
 
 def _executor(task_id: str, agent_id: str) -> Json:
     return {
-        "agent_id": made_id(agent_id),
-        "executor_id": made_id(executor_id_in(task_id, agent_id)),
+        "agent_id": fields.made_id(agent_id),
+        "executor_id": fields.made_id(executor_id_in(task_id, agent_id)),
     }
 
 
@@ -232,10 +228,10 @@ def _uuid(status: TaskStatus) -> str:
     """Return the uuid of an update, which holds its sequence number."""
     named = f"{status.framework_id}\0{status.task_id}\0{status.agent_id}".encode()
     digest = int.from_bytes(blake2b(named, digest_size=8).digest())
-    return made_data(_UUID.pack(digest, status.sequence))
+    return fields.made_data(_UUID.pack(digest, status.sequence))
 
 
 def sequence_in(of: Json) -> int:
     """Return the sequence number in the uuid of an acknowledgement; raises InvalidRequest."""
-    _, sequence = _UUID.unpack(uuid_of(of))
+    _, sequence = _UUID.unpack(fields.uuid_of(of))
     return int(sequence)

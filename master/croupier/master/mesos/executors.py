@@ -62,6 +62,8 @@ class Executors:
         # None until the tasks have been searched.
         self._by_name: dict[tuple[str, str], _Executor] | None = None
         self._by_task: dict[TaskId, _Executor] = {}
+        # Those that are ended because all of their tasks were refused. Mesos would not start them.
+        self._left: set[TaskId] = set()
 
     def add_to(self, task: pb.TaskInfo, of: Json, agent_id: str) -> pb.TaskInfo | None:
         """Make `task` one in the executor that its description `of` names.
@@ -106,11 +108,14 @@ class Executors:
         if task_id in self._by_task:
             self._by_task[task_id].is_decided = True
 
-    def ended(self, task_id: TaskId) -> None:
-        """Forget an executor that has ended, or was not started."""
+    def ended(self, task_id: TaskId) -> bool:
+        """Forget an executor that has ended, or was not started; return whether it had tasks."""
         found = self._by_task.pop(task_id, None)
         if found is not None and self._known().get(found.name) is found:
             del self._known()[found.name]
+        was_left = task_id in self._left
+        self._left.discard(task_id)
+        return not was_left
 
     def is_left_by(self, task_id: TaskId) -> bool:
         """Record that a task in an executor was refused; return whether it has none and must end.
@@ -121,9 +126,11 @@ class Executors:
         if found is None or not found.wanted_by:
             return False
         found.wanted_by -= 1
-        if not found.wanted_by:
-            self.ended(task_id)
-        return not found.wanted_by
+        if found.wanted_by:
+            return False
+        self.ended(task_id)
+        self._left.add(task_id)
+        return True
 
     def executor_of(self, task_id: TaskId) -> str:
         """Return the id of the executor that runs a task; empty if none does."""

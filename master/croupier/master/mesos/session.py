@@ -60,11 +60,6 @@ class _Chunks(web.StreamResponse):
     # As in the answer to WebSockets: aiohttp leaves the body as it is.
     _length_check = False
 
-    async def write_records(self, records: Iterable[bytes]) -> None:
-        """Write records, each as one chunk; raises ConnectionError if the client is gone."""
-        framed = (b"%x\r\n%b\r\n" % (len(each), each) for each in records)
-        await self.write(b"".join(framed))
-
 
 class MesosSession(FrameworkSession):
     """The stream of one SUBSCRIBE.
@@ -112,7 +107,7 @@ class MesosSession(FrameworkSession):
         async def write(batch: list[Encoded]) -> None:
             if batch[-1] is not BEAT and not len(self.outbox):
                 batch.append(BEAT)
-            await response.write_records(batch)
+            await response.write(b"".join(b"%x\r\n%b\r\n" % (len(each), each) for each in batch))
             # What is written is as good as read: calls of Mesos are not repeated.
             self._inbox.put_now(Received(self.session_id, self._last_verdict))
 
@@ -225,8 +220,8 @@ class MesosSession(FrameworkSession):
                     agent_id=status.agent_id, task_id=status.task_id, sequence=status.sequence
                 )
                 self._acknowledge(pb.Acknowledge(updates=[update]))
-            if status.state.is_terminal and not status.is_reconciled:
-                self._executors.ended(TaskId(status.task_id))
+            is_end = status.state.is_terminal and not status.is_reconciled
+            if is_end and self._executors.ended(TaskId(status.task_id)):
                 yield executor_end(status)
 
     def _on_verdict(self, verdict: Verdict, call: Translated | None) -> Iterator[Json]:
