@@ -12,13 +12,13 @@ from croupier.agent.core.tasks import Key
 from croupier.agent.reactor import Message
 from croupier.model.agent_orders import (
     AcknowledgeUpdate,
-    DestroyVolume,
     ExecutorMessage,
     KillTask,
     LaunchGroup,
     LaunchTask,
     RecallTask,
     ResendUpdates,
+    SetVolume,
 )
 from croupier.model.errors import Conflict
 from croupier.model.executor import ExecutorSpec
@@ -123,9 +123,8 @@ def effect_text(effect: fx.Effect) -> str:
         case fx.CancelLaunch(key) | fx.Forget(key):
             verb = "cancel" if isinstance(effect, fx.CancelLaunch) else "forget"
             return f"{verb} {named(key)}"
-        case fx.ForgetGroup((_, name)) | fx.RemoveVolume(DestroyVolume(name)):
-            verb = "forget group" if isinstance(effect, fx.ForgetGroup) else "remove volume"
-            return f"{verb} {name}"
+        case fx.ForgetGroup() | SetVolume():
+            return shared_text(effect)
         case fx.Outdated(key, epoch):
             return f"outdated {named(key)} epoch {epoch}"
         case fx.CheckHealth(within_s, is_thorough):
@@ -134,6 +133,14 @@ def effect_text(effect: fx.Effect) -> str:
             return for_executor_text(effect)
         case _:
             return message_text(effect)
+
+
+def shared_text(effect: fx.ForgetGroup | SetVolume) -> str:
+    match effect:
+        case fx.ForgetGroup((_, group_id)):
+            return f"forget group {group_id}"
+        case SetVolume(volume, size):
+            return f"{'keep' if size else 'remove'} volume {volume.volume_id}"
 
 
 def for_executor_text(effect: fx.ToExecutor | fx.CloseExecutor | fx.Dropped) -> str:

@@ -25,12 +25,12 @@ from croupier.master.core.settings import Settings
 from croupier.master.core.tasks import Task
 from croupier.model.agent_orders import (
     AcknowledgeUpdate,
-    DestroyVolume,
     KillTask,
     LaunchGroup,
     LaunchTask,
     RecallTask,
     ResendUpdates,
+    SetVolume,
 )
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.isolation import Isolation, Limits
@@ -387,8 +387,9 @@ def _order_text(message: object) -> str:
         case KillTask(_, task_id, grace_ms, reason):
             grace = "" if grace_ms is None else f" within {grace_ms / 1000:g} s"
             return f"kill {task_id} {reason.name}{grace}"
-        case DestroyVolume(volume_id):
-            return f"destroy volume {volume_id}"
+        case SetVolume(volume, size):
+            what = f"keep volume of {size} bytes" if size else "remove volume"
+            return f"{what} {volume.owner}/{volume.volume_id}"
         case ResendUpdates():
             return "resend"
         case AcknowledgeUpdate(_, task_id, sequence):

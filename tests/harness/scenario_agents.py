@@ -19,8 +19,9 @@ from croupier.master.core.events import AgentTask, Received
 from croupier.master.core.records import AgentRecord
 from croupier.model.access import AGENT_USER
 from croupier.model.errors import CroupierError
-from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.ids import AgentId, FrameworkId, HoldId, Role, TaskId
 from croupier.model.task import Source, TaskState, TaskStatus
+from croupier.model.volume import Volume
 from tests.harness.scenario_commands import Commands
 from tests.harness.secured_world import SecuredWorld
 from tests.harness.world import in_group, make_task
@@ -138,11 +139,20 @@ class AgentCommands(Commands):
             default_user=options.get("default-user", AGENT_USER),
             lines_up="lines-up" in plain,
             incomplete="incomplete" in plain,
+            volumes=self._volumes(options.get("has", "")),
         )
         if session in self.world.closed:
             self._out = [line.replace(f"session {session} ", f"{name} ") for line in self._out]
         else:
             self._join(name, session, agent_id)
+
+    def _volumes(self, text: str) -> tuple[Volume, ...]:
+        """Read `F/v1,F/v2`: volumes that an agent has a directory of."""
+        words = [word.partition("/") for word in text.split(",") if word]
+        return tuple(
+            Volume(HoldId(volume_id), FrameworkId(self._ids.get(owner, owner)))
+            for owner, _, volume_id in words
+        )
 
     def _do_heartbeat(self, plain: list[str], options: dict[str, str]) -> None:
         self.world.do(Received(self._sessions[plain[0]]))

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from croupier.master.core import calls
 from croupier.master.core.events import AgentReported, TasksReturned
+from croupier.master.core.on_hold import holds_and_orphans
 from croupier.model.attributes import Constraint, parse_attributes
 from croupier.model.attributes import equals as is_equal
 from croupier.model.demand import Placement
@@ -122,7 +123,7 @@ class TaskCommands(Commands):
     def _do_held(self, plain: list[str], options: dict[str, str]) -> None:
         """Print all holds: of whom, what is unused, and the tasks in them."""
         state = self.world.state
-        for hold in state.holds.values():
+        for hold in holds_and_orphans(state).values():
             agent = state.agents[hold.agent_id]
             tasks = [task.task_id for task in agent.tasks.values() if task.hold_id == hold.hold_id]
             owner = f"framework {hold.framework_id}" if hold.framework_id else f"role {hold.role}"

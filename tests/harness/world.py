@@ -49,7 +49,7 @@ from croupier.model.roles import RoleSettings
 from croupier.model.task import Command, Reason, Source, TaskInfo, TaskState, TaskStatus
 from croupier.model.task_group import TaskGroup, parse_part
 from croupier.model.verdict import Verdict
-from croupier.model.volume import VolumeMount
+from croupier.model.volume import Volume, VolumeMount
 from tests.harness.invariants import check_state
 
 # Names the masters of a world that restarts; the first is CLUSTER-1.
@@ -180,6 +180,7 @@ class World:
         default_user: str = AGENT_USER,
         lines_up: bool = False,
         incomplete: bool = False,
+        volumes: tuple[Volume, ...] = (),
     ) -> SessionId:
         """Register an agent and return its session; `features` are joined by commas."""
         session = SessionId(next(self._sessions))
@@ -194,6 +195,7 @@ class World:
             default_user=default_user,
             lines_up=lines_up,
             incomplete=incomplete,
+            volumes=volumes,
         )
         self.do(event, allocate)
         return session

@@ -29,7 +29,7 @@ from croupier.agent.health_check import HealthCheck
 from croupier.agent.isolation.assembly import assemble
 from croupier.agent.isolation.cgroup.isolator import shims_of
 from croupier.agent.isolation.container import pulls_of
-from croupier.agent.isolation.disk import disk_isolator, with_disk
+from croupier.agent.isolation.disk import ProjectQuotas, disk_isolator, with_disk
 from croupier.agent.isolation.isolator import NONE, Layers, Setting
 from croupier.agent.isolation.task_users import TaskUsers, prepare_users
 from croupier.agent.janitor import Janitor, remove_trees
@@ -47,6 +47,7 @@ from croupier.agent.shared_directories import SharedDirectories
 from croupier.agent.shim.build import Shim, prepare_shim
 from croupier.agent.supervisor import Supervisor
 from croupier.agent.task_usage import TaskUsage
+from croupier.agent.volumes import Volumes
 from croupier.agent.wire import identity_to_wire
 from croupier.agent.work_dir import WorkDir
 from croupier.model.access import AGENT_USER
@@ -109,6 +110,7 @@ class AgentDaemon:
         self.mesos_address: Address | None = None
         self._default_user = AGENT_USER
         self._isolate_flags = config.isolate
+        self._quotas: ProjectQuotas | None = None
 
     async def start(self) -> None:
         """Lock the work dir, recover the tasks of an earlier life, and connect to a master.
@@ -183,6 +185,8 @@ class AgentDaemon:
         janitor.adopt([*self.state.tasks, *self.state.voided])
         groups = SharedDirectories(work_dir.groups, sandboxes)
         groups.keep(self.state.groups)
+        volumes = Volumes(work_dir.volumes, sandboxes, self._quotas)
+        self.state.volumes = volumes.listed()
         health_check = HealthCheck(work_dir, checkpoint, shim, put, clock, self._rng)
         secret_files = SecretFiles(work_dir.path)
         await remove_trees(secret_files.left(self.state.known_runs()))
@@ -222,7 +226,7 @@ class AgentDaemon:
             pulls_of(isolation, put, self._opened),
             trim,
             groups,
-            SharedDirectories(work_dir.volumes, sandboxes),
+            volumes,
             executors,
         )
         reactor = Reactor(self.state, self.link, machine, put, metrics, clock)
@@ -340,6 +344,7 @@ class AgentDaemon:
             disk.adopt(self.state.tasks.values())
             self._own("disk", disk.watch.run())
             isolation = isolation.extended(disk)
+            self._quotas = disk.quotas
         self.state.features = isolation.features | OF_EVERY_AGENT
         return isolation
 

@@ -24,11 +24,12 @@ from croupier.agent.janitor import Janitor
 from croupier.agent.output_trim import OutputTrim
 from croupier.agent.sandbox import Sandboxes
 from croupier.agent.secret_files import SecretFiles, SecretsUndeliverable
-from croupier.agent.shared_directories import SharedDirectories, volume_key
+from croupier.agent.shared_directories import SharedDirectories
 from croupier.agent.shim.start import cannot_start
 from croupier.agent.supervisor import Supervisor
 from croupier.agent.unix_user import UnixUser
-from croupier.model.agent_orders import DestroyVolume, LaunchTask
+from croupier.agent.volumes import Volumes
+from croupier.model.agent_orders import LaunchTask, SetVolume
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.ids import AgentId, FrameworkId
 from croupier.model.secrets import DIRECTORY_VARIABLE
@@ -76,7 +77,7 @@ class LocalMachine:
         pulls: fetches images; None: tasks cannot have some.
         output: bounds the output of tasks.
         groups: has the directories that tasks of a group share.
-        volumes: has those of volumes.
+        volumes: has the directories of volumes.
         executors: the server for executors.
     """
 
@@ -91,7 +92,7 @@ class LocalMachine:
     pulls: Pulls | None
     output: OutputTrim
     groups: SharedDirectories
-    volumes: SharedDirectories
+    volumes: Volumes
     executors: ExecutorServer
 
     def has_sandbox(self, order: LaunchTask) -> bool:
@@ -188,6 +189,10 @@ class LocalMachine:
         with suppress(OSError):
             self.groups.remove(group)
 
+    def set_volume(self, order: SetVolume) -> None:
+        """Make the directory of a volume, if there is none, or remove it."""
+        self.volumes.set(order)
+
     def to_executor(self, effect: ToExecutor | CloseExecutor) -> None:
         """Send a message on the stream of an executor, or end the stream."""
         self.executors.streams.perform(effect)
@@ -218,16 +223,10 @@ class LocalMachine:
         """Give the task its volumes: links in its sandbox, open as `home`."""
         shared, shown = list(launch.shared), list(launch.shown)
         for mount in launch.info.volumes:
-            path = self.volumes.make(volume_key(mount.volume_id, framework_id, mount.role))
+            path = self.volumes.path(mount.volume(framework_id))
             os.symlink(path, mount.path, dir_fd=home)
             (shown if mount.read_only else shared).append(path)
         return replace(launch, shared=tuple(shared), shown=tuple(shown))
-
-    def remove_volume(self, volume: DestroyVolume) -> None:
-        """Remove the directory of a volume, if there is one."""
-        role = "" if volume.framework_id else volume.role
-        with suppress(OSError):
-            self.volumes.remove(volume_key(volume.volume_id, volume.framework_id, role))
 
     def _with_secrets(self, launch: Launch, spawn: Spawn) -> Launch:
         """Deliver the task's secrets as variables or files."""

@@ -35,7 +35,7 @@ from croupier.agent.core.records import Record
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
 from croupier.agent.core.tasks import GroupKey, Key
-from croupier.model.agent_orders import DestroyVolume, ExecutorMessage, LaunchGroup, LaunchTask
+from croupier.model.agent_orders import ExecutorMessage, LaunchGroup, LaunchTask, SetVolume
 from croupier.model.clock import Clock
 from croupier.model.health import Problem
 from croupier.model.task import TaskStatus
@@ -115,8 +115,8 @@ class Machine(Protocol):
     def forget_group(self, group: GroupKey) -> None:
         """Remove the directory that the tasks of a group shared."""
 
-    def remove_volume(self, volume: DestroyVolume) -> None:
-        """Remove the directory of a volume, if there is one."""
+    def set_volume(self, order: SetVolume) -> None:
+        """Make the directory of a volume, if there is none, or remove it."""
 
     def to_executor(self, effect: fx.ToExecutor | fx.CloseExecutor) -> None:
         """Send a message on the stream of an executor, or end the stream."""
@@ -289,7 +289,7 @@ class Reactor:
                     self._machine.signal(key, number)
                 case fx.ToExecutor() | fx.CloseExecutor():
                     self._machine.to_executor(effect)
-                case fx.ForgetRun() | fx.Forget() | fx.ForgetGroup() | fx.RemoveVolume():
+                case fx.ForgetRun() | fx.Forget() | fx.ForgetGroup() | SetVolume():
                     self._forget(effect)
                 case fx.CheckHealth():
                     self._machine.check_health(effect)
@@ -297,7 +297,7 @@ class Reactor:
                     assert_never(effect)
         self._observer.performed(effect)
 
-    def _forget(self, effect: fx.ForgetRun | fx.Forget | fx.ForgetGroup | fx.RemoveVolume) -> None:
+    def _forget(self, effect: fx.ForgetRun | fx.Forget | fx.ForgetGroup | SetVolume) -> None:
         match effect:
             case fx.ForgetRun(_, run):
                 self._machine.forget_run(run)
@@ -305,8 +305,8 @@ class Reactor:
                 self._machine.retire(key)
             case fx.ForgetGroup(group):
                 self._machine.forget_group(group)
-            case fx.RemoveVolume(volume):
-                self._machine.remove_volume(volume)
+            case SetVolume():
+                self._machine.set_volume(effect)
 
     def _send_message(self, message: Message) -> None:
         match message:

@@ -13,6 +13,7 @@ Functions raise OSError if the system refuses what they need.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import struct
@@ -48,17 +49,21 @@ class SharedDirectories:
             _made(framework_id, root) as framework,
             _made(group_id, framework) as above,
         ):
-            names = os.listdir(above)  # noqa: PTH208 - by descriptor
-            if names:
-                return f"{self._root}/{framework_id}/{group_id}/{names[0]}"
-            name = secrets.token_hex(16)
-            os.mkdir(name, 0o700, dir_fd=above)
-            with directory(name, above, to_list=True) as made:
-                os.fchmod(made, 0o777)
-                # Tasks have a umask; where there are no access control lists, it holds.
-                with suppress(OSError):
-                    os.setxattr(made, _ACL, _FOR_ALL)
-        return f"{self._root}/{framework_id}/{group_id}/{name}"
+            if not os.listdir(above):  # noqa: PTH208 - by descriptor
+                _make_for_all(above)
+        return self.path(group)
+
+    def path(self, group: GroupKey) -> str:
+        """Return the path of a directory that exists; raises FileNotFoundError if it does not."""
+        framework_id, group_id = group
+        with (
+            directory(self._root) as root,
+            directory(framework_id, root) as framework,
+            directory(group_id, framework, to_list=True) as above,
+        ):
+            for name in os.listdir(above):  # noqa: PTH208 - by descriptor
+                return f"{self._root}/{framework_id}/{group_id}/{name}"
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), group_id)
 
     def remove(self, group: GroupKey) -> None:
         """Move the directory of a group away, if there is one, for the janitor."""
@@ -72,13 +77,31 @@ class SharedDirectories:
 
     def keep(self, groups: Collection[GroupKey]) -> None:
         """Remove the directories of all other groups, which an earlier agent has left."""
+        for group in self.listed():
+            if group not in groups:
+                with suppress(OSError):
+                    self.remove(group)
+
+    def listed(self) -> list[GroupKey]:
+        """Return the groups that have a directory."""
+        found: list[GroupKey] = []
         with directory(self._root, to_list=True) as root:
             for framework_id in os.listdir(root):  # noqa: PTH208 - by descriptor
                 with suppress(OSError), directory(framework_id, root, to_list=True) as framework:
-                    for group_id in os.listdir(framework):  # noqa: PTH208 - by descriptor
-                        group = FrameworkId(framework_id), group_id
-                        if group not in groups:
-                            self.remove(group)
+                    names = os.listdir(framework)  # noqa: PTH208 - by descriptor
+                    found += [(FrameworkId(framework_id), name) for name in names]
+        return found
+
+
+def _make_for_all(above: int) -> None:
+    """Make a directory of a random name, which all who know that can use."""
+    name = secrets.token_hex(16)
+    os.mkdir(name, 0o700, dir_fd=above)
+    with directory(name, above, to_list=True) as made:
+        os.fchmod(made, 0o777)
+        # Tasks have a umask; where there are no access control lists, it holds.
+        with suppress(OSError):
+            os.setxattr(made, _ACL, _FOR_ALL)
 
 
 @contextmanager
@@ -88,10 +111,3 @@ def _made(name: str, at: int) -> Iterator[int]:
         os.mkdir(name, 0o711, dir_fd=at)
     with directory(name, at, to_list=True) as fd:
         yield fd
-
-
-def volume_key(volume_id: str, framework_id: FrameworkId, role: str) -> GroupKey:
-    """Return the key of a volume of a role, or else of a framework; no two owners share one."""
-    # Neither ids of frameworks nor roles have blanks.
-    owner = f"role {role.replace('/', ' ')}" if role else framework_id
-    return FrameworkId(owner), volume_id

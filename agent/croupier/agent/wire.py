@@ -10,17 +10,17 @@ from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key, LocalTask
 from croupier.model.agent_orders import (
     AcknowledgeUpdate,
-    DestroyVolume,
     ExecutorMessage,
     KillTask,
     LaunchTask,
     RecallTask,
     ResendUpdates,
+    SetVolume,
 )
 from croupier.model.errors import InvalidRequest, ProtocolViolation
 from croupier.model.executor import news_size
 from croupier.model.health import Problem
-from croupier.model.ids import DEFAULT_ROLE, FrameworkId, HoldId, TaskId, check_role
+from croupier.model.ids import DEFAULT_ROLE, FrameworkId, TaskId, check_role
 from croupier.model.isolation import feature_names
 from croupier.model.secrets import NO_SECRETS
 from croupier.model.store_position import check_epoch
@@ -39,6 +39,8 @@ from croupier.wire.task import (
     status_to_wire,
     task_from_wire,
     task_to_wire,
+    volume_from_wire,
+    volume_to_wire,
 )
 
 if TYPE_CHECKING:  # cyclopts
@@ -91,6 +93,7 @@ def register_to_wire(identity: pb.Register, state: AgentState) -> list[pb.Report
         takes_secrets=True,
         isolation=feature_names(state.features),
         lines_up=True,
+        volumes=map(volume_to_wire, sorted(state.volumes, key=str)),
     )
     register.MergeFrom(identity)
     if register.ByteSize() > SLIM_BYTES:
@@ -176,13 +179,8 @@ def order_from_wire(order: pb.Order) -> Event:
             return RecallTask(FrameworkId(order.recall.framework_id), TaskId(order.recall.task_id))
         case "executor_message":
             return message_from_wire(order.executor_message)
-        case "destroy_volume":
-            volume = order.destroy_volume
-            return DestroyVolume(
-                HoldId(volume.volume_id),
-                FrameworkId(volume.framework_id),
-                check_role(volume.role or DEFAULT_ROLE),
-            )
+        case "volume":
+            return SetVolume(volume_from_wire(order.volume), order.volume.size)
         case "resend":
             return ResendUpdates(FrameworkId(order.resend.framework_id))
         case kind:

@@ -83,6 +83,7 @@ SUMMARIES: Final = {
     "top": (
         "Show the cluster live: resources, failed tasks, agents with problems, roles, frameworks."
     ),
+    "volumes": "List the volumes of agents, and orphans: directories without a hold.",
     "weights": (
         "List or change the weights of roles: a role of weight 2 gets twice the share of one of 1."
     ),
@@ -90,7 +91,9 @@ SUMMARIES: Final = {
 }
 # The modules of commands that do not have the name of their module.
 _MODULES: Final = {
-    **dict.fromkeys(("agents", "frameworks", "holds", "offers", "roles", "tasks"), "lists"),
+    **dict.fromkeys(
+        (*("agents", "frameworks", "holds"), *("offers", "roles", "tasks", "volumes")), "lists"
+    ),
     **dict.fromkeys(("cp", "logs"), "files"),
     **dict.fromkeys(("quota", "weights"), "role_settings"),
     **dict.fromkeys(("describe", "kill"), "task"),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from croupier.model.ids import FrameworkId, HoldId, Role, TaskId
+from croupier.model.ids import FrameworkId, Role, TaskId
 from croupier.model.task import Reason, TaskInfo
 from croupier.model.value import value
+from croupier.model.volume import Volume
 
 
 @value
@@ -83,12 +84,15 @@ class ExecutorMessage:
 
 
 @value
-class DestroyVolume:
-    """Remove the directory of a volume of a framework; without one, of the role."""
+class SetVolume:
+    """Keep a directory of a volume, or remove it.
 
-    volume_id: HoldId
-    framework_id: FrameworkId
-    role: Role
+    Attributes:
+        size: its bytes; 0: remove it.
+    """
+
+    volume: Volume
+    size: int
 
 
 TaskOrder = (
@@ -99,5 +103,5 @@ TaskOrder = (
     | AcknowledgeUpdate
     | ResendUpdates
     | ExecutorMessage
-    | DestroyVolume
+    | SetVolume
 )

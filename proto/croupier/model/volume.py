@@ -9,10 +9,39 @@ from collections.abc import Sequence
 from typing import Final
 
 from croupier.model.errors import InvalidRequest
-from croupier.model.ids import check_id, check_role
+from croupier.model.ids import NO_FRAMEWORK, FrameworkId, HoldId, check_id, check_role
 from croupier.model.value import value
 
 MAX_VOLUMES: Final = 16
+# Bytes of a role that a volume is held for: agents name a directory by it.
+MAX_VOLUME_ROLE: Final = 200
+# Resources count disk in these; volumes are made in bytes.
+MIB: Final = 1 << 20
+
+
+@value
+class Volume:
+    """A volume of a framework, or of a role; the other one is empty."""
+
+    volume_id: HoldId
+    framework_id: FrameworkId
+    role: str = ""
+
+    @property
+    def owner(self) -> str:
+        """The framework or role."""
+        return self.framework_id or self.role
+
+    def check(self) -> Volume:
+        """Return the volume; raises InvalidRequest if an id is bad, or it has not one owner."""
+        check_id("volume", self.volume_id)
+        if bool(self.framework_id) == bool(self.role):
+            raise InvalidRequest("a volume is either of a framework or of a role")
+        if self.role:
+            check_role(self.role)
+        else:
+            check_id("framework", self.framework_id)
+        return self
 
 
 @value
@@ -33,6 +62,12 @@ class VolumeMount:
     def size(self) -> int:
         """Characters of its text."""
         return len(self.volume_id) + len(self.path) + len(self.role)
+
+    def volume(self, framework_id: FrameworkId) -> Volume:
+        """Return the volume, for a task of this framework."""
+        return Volume(
+            HoldId(self.volume_id), NO_FRAMEWORK if self.role else framework_id, self.role
+        )
 
 
 def check_mounts(mounts: Sequence[VolumeMount], *, is_boxed: bool) -> None:

@@ -361,6 +361,7 @@ class Register(_message.Message):
     TAKES_EXEC_FIELD_NUMBER: _builtins.int
     LINES_UP_FIELD_NUMBER: _builtins.int
     SENT_MS_FIELD_NUMBER: _builtins.int
+    VOLUMES_FIELD_NUMBER: _builtins.int
     agent_id: _builtins.str
     """Empty in the first registration of an agent."""
     hostname: _builtins.str
@@ -410,6 +411,10 @@ class Register(_message.Message):
     def isolation(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What the agent can enforce or measure, such as "memory" or "images"."""
 
+    @_builtins.property
+    def volumes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Volume]:
+        """The directories that the agent has of volumes."""
+
     def __init__(
         self,
         *,
@@ -433,10 +438,11 @@ class Register(_message.Message):
         takes_exec: _builtins.bool = ...,
         lines_up: _builtins.bool = ...,
         sent_ms: _builtins.int = ...,
+        volumes: _abc.Iterable[Global___Volume] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["position", b"position", "resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attributes", b"attributes", "boot_id", b"boot_id", "cluster", b"cluster", "default_user", b"default_user", "hostname", b"hostname", "http_address", b"http_address", "incomplete", b"incomplete", "isolation", b"isolation", "lines_up", b"lines_up", "master_epoch", b"master_epoch", "pages", b"pages", "position", b"position", "problems", b"problems", "resources", b"resources", "sent_ms", b"sent_ms", "takes_exec", b"takes_exec", "takes_secrets", b"takes_secrets", "tasks", b"tasks", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attributes", b"attributes", "boot_id", b"boot_id", "cluster", b"cluster", "default_user", b"default_user", "hostname", b"hostname", "http_address", b"http_address", "incomplete", b"incomplete", "isolation", b"isolation", "lines_up", b"lines_up", "master_epoch", b"master_epoch", "pages", b"pages", "position", b"position", "problems", b"problems", "resources", b"resources", "sent_ms", b"sent_ms", "takes_exec", b"takes_exec", "takes_secrets", b"takes_secrets", "tasks", b"tasks", "version", b"version", "volumes", b"volumes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -671,7 +677,7 @@ class Order(_message.Message):
     RECALL_FIELD_NUMBER: _builtins.int
     EXECUTOR_MESSAGE_FIELD_NUMBER: _builtins.int
     LAUNCH_GROUP_FIELD_NUMBER: _builtins.int
-    DESTROY_VOLUME_FIELD_NUMBER: _builtins.int
+    VOLUME_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def registered(self) -> Global___Registered: ...
     @_builtins.property
@@ -695,7 +701,7 @@ class Order(_message.Message):
     @_builtins.property
     def launch_group(self) -> Global___LaunchTaskGroup: ...
     @_builtins.property
-    def destroy_volume(self) -> Global___DestroyVolume: ...
+    def volume(self) -> Global___Volume: ...
     def __init__(
         self,
         *,
@@ -710,13 +716,13 @@ class Order(_message.Message):
         recall: Global___RecallTask | None = ...,
         executor_message: Global___ExecutorMessage | None = ...,
         launch_group: Global___LaunchTaskGroup | None = ...,
-        destroy_volume: Global___DestroyVolume | None = ...,
+        volume: Global___Volume | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "destroy_volume", b"destroy_volume", "error", b"error", "exec", b"exec", "executor_message", b"executor_message", "heartbeat", b"heartbeat", "kill", b"kill", "launch", b"launch", "launch_group", b"launch_group", "order", b"order", "recall", b"recall", "registered", b"registered", "resend", b"resend"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "error", b"error", "exec", b"exec", "executor_message", b"executor_message", "heartbeat", b"heartbeat", "kill", b"kill", "launch", b"launch", "launch_group", b"launch_group", "order", b"order", "recall", b"recall", "registered", b"registered", "resend", b"resend", "volume", b"volume"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "destroy_volume", b"destroy_volume", "error", b"error", "exec", b"exec", "executor_message", b"executor_message", "heartbeat", b"heartbeat", "kill", b"kill", "launch", b"launch", "launch_group", b"launch_group", "order", b"order", "recall", b"recall", "registered", b"registered", "resend", b"resend"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "error", b"error", "exec", b"exec", "executor_message", b"executor_message", "heartbeat", b"heartbeat", "kill", b"kill", "launch", b"launch", "launch_group", b"launch_group", "order", b"order", "recall", b"recall", "registered", b"registered", "resend", b"resend", "volume", b"volume"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_order: _TypeAlias = _typing.Literal["registered", "launch", "kill", "acknowledge", "resend", "error", "heartbeat", "exec", "recall", "executor_message", "launch_group", "destroy_volume"]  # noqa: Y015
+    _WhichOneofReturnType_order: _TypeAlias = _typing.Literal["registered", "launch", "kill", "acknowledge", "resend", "error", "heartbeat", "exec", "recall", "executor_message", "launch_group", "volume"]  # noqa: Y015
     _WhichOneofArgType_order: _TypeAlias = _typing.Literal["order", b"order"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_order) -> _WhichOneofReturnType_order | None: ...
 
@@ -864,32 +870,37 @@ class LaunchTask(_message.Message):
 Global___LaunchTask: _TypeAlias = LaunchTask  # noqa: Y015
 
 @_typing.final
-class DestroyVolume(_message.Message):
-    """Remove the directory of a volume, which no task uses any more. No effect if there is none."""
+class Volume(_message.Message):
+    """A volume of a framework, or else of a role. In an order: keep a directory of it, or remove that.
+    In REGISTER: the agent has one.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     VOLUME_ID_FIELD_NUMBER: _builtins.int
     FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
     volume_id: _builtins.str
     framework_id: _builtins.str
-    """Empty: the volume is held for the role."""
     role: _builtins.str
+    size: _builtins.int
+    """In bytes. 0 in an order: remove the directory, which no task uses any more."""
     def __init__(
         self,
         *,
         volume_id: _builtins.str = ...,
         framework_id: _builtins.str = ...,
         role: _builtins.str = ...,
+        size: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "role", b"role", "volume_id", b"volume_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "role", b"role", "size", b"size", "volume_id", b"volume_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___DestroyVolume: _TypeAlias = DestroyVolume  # noqa: Y015
+Global___Volume: _TypeAlias = Volume  # noqa: Y015
 
 @_typing.final
 class LaunchTaskGroup(_message.Message):

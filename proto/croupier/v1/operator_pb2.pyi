@@ -1112,10 +1112,13 @@ class ListHoldsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TEXT_FIELD_NUMBER: _builtins.int
+    VOLUMES_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """Only holds with this text in an id or the role, in any case."""
+    volumes: _builtins.bool
+    """Only volumes."""
     page_size: _builtins.int
     """Most items in the page; 0: as many as fit. Above 5,000 it means 5,000."""
     page_token: _builtins.str
@@ -1124,12 +1127,13 @@ class ListHoldsRequest(_message.Message):
         self,
         *,
         text: _builtins.str = ...,
+        volumes: _builtins.bool = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "text", b"text", "volumes", b"volumes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1181,6 +1185,8 @@ class HoldView(_message.Message):
     CHARGED_FIELD_NUMBER: _builtins.int
     AGE_MS_FIELD_NUMBER: _builtins.int
     VOLUME_FIELD_NUMBER: _builtins.int
+    ORPHAN_FIELD_NUMBER: _builtins.int
+    BOUNDED_FIELD_NUMBER: _builtins.int
     hold_id: _builtins.str
     agent_id: _builtins.str
     hostname: _builtins.str
@@ -1190,7 +1196,7 @@ class HoldView(_message.Message):
     """The framework that they are held for. Empty: they are held for the role."""
     framework_name: _builtins.str
     tasks: _builtins.int
-    """The number of tasks that use some of them and have not ended."""
+    """The number of tasks that use some of them, or use the volume, and have not ended."""
     ttl_left_ms: _builtins.int
     """Time until the hold ends; absent: it ends only when it is released."""
     made_by: _builtins.str
@@ -1201,6 +1207,12 @@ class HoldView(_message.Message):
     """Since it was made, or since the master began to lead."""
     volume: _builtins.bool
     """It is a volume: tasks that name it find a directory, which stays until the hold is released."""
+    orphan: _builtins.bool
+    """The agent has a directory of a volume that no hold is for. `hold_id` is for ReleaseHold, which
+    removes it.
+    """
+    bounded: _builtins.bool
+    """The agent keeps the files of the volume to its size."""
     @_builtins.property
     def resources(self) -> _resources_pb2.Resources: ...
     @_builtins.property
@@ -1224,10 +1236,12 @@ class HoldView(_message.Message):
         charged: _builtins.bool = ...,
         age_ms: _builtins.int = ...,
         volume: _builtins.bool = ...,
+        orphan: _builtins.bool = ...,
+        bounded: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_ttl_left_ms", b"_ttl_left_ms", "resources", b"resources", "ttl_left_ms", b"ttl_left_ms", "unused", b"unused"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ttl_left_ms", b"_ttl_left_ms", "age_ms", b"age_ms", "agent_id", b"agent_id", "charged", b"charged", "framework_id", b"framework_id", "framework_name", b"framework_name", "hold_id", b"hold_id", "hostname", b"hostname", "made_by", b"made_by", "resources", b"resources", "role", b"role", "tasks", b"tasks", "ttl_left_ms", b"ttl_left_ms", "unused", b"unused", "volume", b"volume"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ttl_left_ms", b"_ttl_left_ms", "age_ms", b"age_ms", "agent_id", b"agent_id", "bounded", b"bounded", "charged", b"charged", "framework_id", b"framework_id", "framework_name", b"framework_name", "hold_id", b"hold_id", "hostname", b"hostname", "made_by", b"made_by", "orphan", b"orphan", "resources", b"resources", "role", b"role", "tasks", b"tasks", "ttl_left_ms", b"ttl_left_ms", "unused", b"unused", "volume", b"volume"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ttl_left_ms: _TypeAlias = _typing.Literal["ttl_left_ms"]  # noqa: Y015
     _WhichOneofArgType__ttl_left_ms: _TypeAlias = _typing.Literal["_ttl_left_ms", b"_ttl_left_ms"]  # noqa: Y015

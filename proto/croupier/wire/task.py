@@ -19,7 +19,7 @@ from croupier.model.executor import (
     ExecutorSpec,
     check_message,
 )
-from croupier.model.ids import AgentId, FrameworkId, TaskId, check_id, check_role
+from croupier.model.ids import AgentId, FrameworkId, HoldId, TaskId, check_id, check_role
 from croupier.model.isolation import (
     MAX_COMPLETION_MS,
     NO_ISOLATION,
@@ -44,7 +44,7 @@ from croupier.model.task import (
 )
 from croupier.model.task_checks import MAX_GRACE_MS, MAX_LABELS, MAX_WORDS, check_news
 from croupier.model.task_group import GroupPart, TaskGroup
-from croupier.model.volume import MAX_VOLUMES, VolumeMount
+from croupier.model.volume import MAX_VOLUMES, Volume, VolumeMount
 from croupier.v1 import agent_pb2, framework_pb2, task_pb2
 from croupier.v1 import task_pb2 as pb
 from croupier.v1.resources_pb2 import Resources as ResourcesMessage
@@ -263,6 +263,19 @@ def labels_from_wire(wire: Sequence[pb.Label], where: str) -> tuple[tuple[str, s
     """Return labels as pairs; raise InvalidRequest if there are too many."""
     check_count(len(wire), MAX_LABELS, f"labels {where}")
     return tuple((each.key, each.value) for each in wire)
+
+
+def volume_to_wire(volume: Volume, size: int = 0) -> agent_pb2.Volume:
+    """Return the message for a volume; `size` is that of an order."""
+    volume_id, framework_id = volume.volume_id, volume.framework_id
+    return agent_pb2.Volume(
+        volume_id=volume_id, framework_id=framework_id, role=volume.role, size=size
+    )
+
+
+def volume_from_wire(wire: agent_pb2.Volume) -> Volume:
+    """Return the volume in `wire`; raises InvalidRequest as its `check`."""
+    return Volume(HoldId(wire.volume_id), FrameworkId(wire.framework_id), wire.role).check()
 
 
 def message_from_wire(wire: agent_pb2.ExecutorMessage) -> ExecutorMessage:

@@ -20,7 +20,7 @@ from croupier.agent.core.recovery import incomplete, recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import GroupKey, Key
 from croupier.agent.reactor import Batch, Reactor
-from croupier.model.agent_orders import DestroyVolume, LaunchTask
+from croupier.model.agent_orders import LaunchTask, SetVolume
 from croupier.model.health import DISK, LAUNCH, WORK_DIR, Problem
 from croupier.model.ids import FrameworkId
 from croupier.model.isolation import NO_FEATURES, OF_EVERY_AGENT
@@ -308,7 +308,7 @@ class AgentProcess(Process):
     def forget_group(self, group: GroupKey) -> None:
         """See `reactor.Machine`."""
 
-    def remove_volume(self, volume: DestroyVolume) -> None:
+    def set_volume(self, order: SetVolume) -> None:
         """See `reactor.Machine`."""
 
     def check_health(self, wanted: CheckHealth) -> None:

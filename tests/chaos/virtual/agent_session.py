@@ -26,13 +26,13 @@ from croupier.master.core.events import (
 )
 from croupier.model.agent_orders import (
     AcknowledgeUpdate,
-    DestroyVolume,
     ExecutorMessage,
     KillTask,
     LaunchGroup,
     LaunchTask,
     RecallTask,
     ResendUpdates,
+    SetVolume,
 )
 from croupier.model.errors import CroupierError, NotLeader, Removed
 from croupier.model.health import Problem
@@ -160,7 +160,7 @@ class AgentSession:
                 return []
             case LaunchTask() | LaunchGroup() | KillTask() | RecallTask():
                 return [order]
-            case AcknowledgeUpdate() | ResendUpdates() | ExecutorMessage() | DestroyVolume():
+            case AcknowledgeUpdate() | ResendUpdates() | ExecutorMessage() | SetVolume():
                 return [order]
             case to.Heartbeat():
                 return []

@@ -13,11 +13,11 @@ from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import GroupKey, Key
 from croupier.agent.reactor import HOLD_S, Reactor
 from croupier.model.agent_orders import (
-    DestroyVolume,
     ExecutorMessage,
     KillTask,
     LaunchTask,
     ResendUpdates,
+    SetVolume,
 )
 from croupier.model.health import Problem
 from croupier.model.ids import DEFAULT_ROLE, AgentId, FrameworkId, TaskId
@@ -76,7 +76,7 @@ class World:
     def forget_group(self, group: GroupKey) -> None:
         raise AssertionError
 
-    def remove_volume(self, volume: DestroyVolume) -> None:
+    def set_volume(self, order: SetVolume) -> None:
         raise AssertionError
 
     # Session.

@@ -8,7 +8,7 @@ from typing import Literal
 
 from croupier.agent.core.records import Record
 from croupier.agent.core.tasks import GroupKey, Key
-from croupier.model.agent_orders import DestroyVolume, ExecutorMessage
+from croupier.model.agent_orders import ExecutorMessage, SetVolume
 from croupier.model.health import Problem
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.secrets import NO_SECRETS, SecretValues
@@ -258,13 +258,6 @@ class Forget:
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveVolume:
-    """Remove the directory of a volume, if there is one."""
-
-    volume: DestroyVolume
-
-
-@dataclass(frozen=True, slots=True)
 class ForgetGroup:
     """Remove the directory of a group, once the agent has forgotten all its tasks."""
 
@@ -293,7 +286,7 @@ Effect = (
     | ForgetRun
     | Forget
     | ForgetGroup
-    | RemoveVolume
+    | SetVolume
 )
 
 

@@ -10,6 +10,7 @@ from croupier.agent.core.events import MasterSeen, Now, Registered
 from croupier.agent.core.records import ForgetFramework, ForgetGroup, ForgetTask, VoidRecord
 from croupier.agent.core.state import NO_AGENT_ID, AgentState
 from croupier.agent.core.tasks import Due, Ended, InExecutor, Killing, Running, Starting
+from croupier.model.agent_orders import SetVolume
 from croupier.model.ids import AgentId
 
 
@@ -131,3 +132,12 @@ def on_removed(state: AgentState) -> Iterator[fx.Effect]:
     for group in groups:
         yield fx.Checkpoint(ForgetGroup(*group))
         yield fx.ForgetGroup(group)
+
+
+def on_volume(state: AgentState, order: SetVolume) -> Iterator[fx.Effect]:
+    """Keep a volume, or remove it; the directory itself is the record of it."""
+    if order.size:
+        state.volumes.add(order.volume)
+    else:
+        state.volumes.discard(order.volume)
+    yield order

@@ -28,6 +28,7 @@ from croupier.model.isolation import NO_FEATURES, Features
 from croupier.model.resources import Resources
 from croupier.model.store_position import StorePosition
 from croupier.model.task import TaskState
+from croupier.model.volume import Volume
 
 NO_AGENT_ID = AgentId("")
 # The default time in which an executor has to register again.
@@ -67,6 +68,7 @@ class AgentState:
         ended_in_groups: tasks that have ended in this step, for the rules of their groups.
         executors: the streams of live executors.
         reregistration_s: the time in which an executor has to register again.
+        volumes: those that the agent has a directory of.
         line: orders of lined-up tasks, which hold nothing and have no records; empty without a
             session.
     """
@@ -105,6 +107,7 @@ class AgentState:
     line: dict[Key, LaunchTask] = field(default_factory=dict)
     groups: dict[GroupKey, dict[Key, None]] = field(default_factory=dict)
     ended_in_groups: list[Key] = field(default_factory=list)
+    volumes: set[Volume] = field(default_factory=set)
 
     @classmethod
     def of(

@@ -16,22 +16,22 @@ from croupier.agent.core import (
     on_update,
     recovery,
 )
-from croupier.agent.core.effects import Checkpoint, Effect, RemoveVolume
+from croupier.agent.core.effects import Checkpoint, Effect
 from croupier.agent.core.events import AgentEvent, Event, Now
 from croupier.agent.core.records import PositionRecord
 from croupier.agent.core.state import AgentState
 from croupier.model.agent_orders import (
     AcknowledgeUpdate,
-    DestroyVolume,
     ExecutorMessage,
     KillTask,
     LaunchGroup,
     LaunchTask,
     RecallTask,
     ResendUpdates,
+    SetVolume,
 )
 
-_Order = KillTask | AcknowledgeUpdate | RecallTask | ResendUpdates | ExecutorMessage | DestroyVolume
+_Order = KillTask | AcknowledgeUpdate | RecallTask | ResendUpdates | ExecutorMessage | SetVolume
 
 
 def step(state: AgentState, event: Event, now: Now) -> list[Effect]:
@@ -89,8 +89,8 @@ def _handle_order(state: AgentState, order: _Order, now: Now) -> Iterator[Effect
             return on_update.on_resend(state, framework_id, now)
         case ExecutorMessage():
             return on_executor.on_message(state, order)
-        case DestroyVolume():
-            return iter([RemoveVolume(order)])
+        case SetVolume():
+            return on_session.on_volume(state, order)
         case _:
             assert_never(order)
 

@@ -170,15 +170,15 @@ class DiskIsolator(Isolator):
     ) -> None:
         """Use `defaults` for tasks that name no limit, and `quotas` of `sandboxes` if there are."""
         self.watch, self._defaults = watch, defaults
-        self._quotas, self._sandboxes = quotas, sandboxes
+        self.quotas, self._sandboxes = quotas, sandboxes
         enforced = {Feature.DISK, Feature.DISK_QUOTA} if quotas else {Feature.DISK}
         self.features = frozenset(enforced)
 
     def close(self) -> None:
         """Release what it holds open; quotas stay."""
         self.watch.close()
-        if self._quotas is not None:
-            self._quotas.close()
+        if self.quotas is not None:
+            self.quotas.close()
 
     def adopt(self, tasks: Iterable[LocalTask]) -> None:
         """Watch the live tasks of an earlier life of the agent."""
@@ -189,9 +189,9 @@ class DiskIsolator(Isolator):
     def prepare(self, launch: Launch) -> Launch:
         """Limit the sandbox, and watch it from now on."""
         limit = self._add(launch.run, launch.key, launch.info)
-        if limit and self._quotas is not None:
+        if limit and self.quotas is not None:
             with closing(self._sandboxes.open_to_list(launch.key)) as sandbox:
-                self._quotas.limit(sandbox, limit, most_files(limit))
+                self.quotas.limit(sandbox, limit, most_files(limit))
         return launch
 
     def usage(self, run: str) -> Usage | None:
@@ -219,19 +219,19 @@ class DiskIsolator(Isolator):
         """
         watched = self.watch.get(run)
         self.watch.remove(run)
-        if watched is not None and self._quotas is not None:
+        if watched is not None and self.quotas is not None:
             with suppress(OSError), closing(self._sandboxes.open_to_list(watched.key)) as sandbox:
-                self._quotas.release(sandbox)
+                self.quotas.release(sandbox)
         if watched is not None and watched.cause:
             with suppress(OSError):
                 self._sandboxes.empty(watched.key)
 
     def _full(self, watched: Watched) -> Exceeded | None:
         """Return the limit if the kernel has refused, or was about to refuse, further blocks."""
-        if self._quotas is None:
+        if self.quotas is None:
             return None
         with suppress(OSError), closing(self._sandboxes.open_to_list(watched.key)) as sandbox:
-            used = self._quotas.used(sandbox)
+            used = self.quotas.used(sandbox)
             if used + FULL >= watched.limit:
                 watched.size = watched.peak = used
                 message = f"its sandbox reached its limit of {mib(watched.limit)}"

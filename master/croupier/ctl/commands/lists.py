@@ -1,4 +1,4 @@
-"""Commands that list agents, frameworks, tasks, offers, holds and roles."""
+"""Commands that list agents, frameworks, tasks, offers, holds, volumes and roles."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from cyclopts import Parameter, Token
 from croupier.cli.flags import LOCAL, JsonListFlag, MasterFlag, WideFlag
 from croupier.ctl.app import SUMMARIES, app
 from croupier.ctl.lists import print_list
+from croupier.ctl.views.hold import VOLUMES
 from croupier.ctl.views.task import TASKS_WITH_COMMANDS
 from croupier.model.durations import parse_duration
 from croupier.model.errors import InvalidRequest
@@ -61,6 +62,22 @@ def _add(name: str) -> None:
 
 for _name in ("frameworks", "holds", "offers", "roles"):
     _add(_name)
+
+
+@app.command
+def volumes(
+    *,
+    text: TextFlag = "",
+    master: MasterFlag = LOCAL,
+    as_json: JsonListFlag = False,
+    wide: WideFlag = False,
+) -> None:
+    """List the volumes of agents, and orphans: directories without a hold.
+
+    `croupier hold release` removes either. BOUND is `kernel` where the agent's file system keeps
+    the files of a volume to its size.
+    """
+    print_list(master, "holds", VOLUMES, as_json=as_json, wide=wide, text=text, volumes=True)
 
 
 @app.command

@@ -80,6 +80,11 @@ class Holds:
         agent.holds[place] = hold
         self._agents.add(hold)
         self._count(hold, 1)
+        if is_kept:
+            # Its owner has a reason now to launch tasks there.
+            for user in _users(hold):
+                agent.filters.forget(user)
+            self._agents.mark_dirty(agent)
         if leaf.limited:
             self._waiters.update_surplus(leaf)
             self._agents.mark_withheld_dirty()

@@ -25,6 +25,7 @@ from croupier.model.ids import AgentId, FrameworkId, HoldId, OfferId, TaskId
 from croupier.model.isolation import NO_FEATURES, Features, feature_names
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.task import TaskInfo, TaskStatus
+from croupier.model.volume import Volume
 
 
 class AgentState(Enum):
@@ -81,6 +82,8 @@ class Agent:
         line: the tasks that are lined up at it, in order; they are not in `tasks`.
         running: how many submitted tasks of each framework, role and shape run on it.
         holds: the holds of its resources.
+        orphans: the volumes that it has a directory of, and no hold is for, by the ids that
+            operators name.
     """
 
     agent_id: AgentId
@@ -108,6 +111,7 @@ class Agent:
     tasks: dict[tuple[FrameworkId, TaskId], Task] = field(default_factory=dict)
     offers: dict[OfferId, Offer] = field(default_factory=dict)
     holds: dict[HoldId, Hold] = field(default_factory=dict)
+    orphans: dict[HoldId, Volume] = field(default_factory=dict)
     _description: AgentDescription | None = None
 
     def move(self, state: AgentState) -> None:

@@ -26,6 +26,7 @@ from croupier.model.principal import ANONYMOUS, Principal
 from croupier.model.resources import Resources
 from croupier.model.task import TaskInfo, TaskStatus
 from croupier.model.value import value
+from croupier.model.volume import Volume
 
 if TYPE_CHECKING:
     from croupier.master.core.state import State
@@ -130,6 +131,7 @@ class Register:
         principal: the caller.
         takes_secrets: whether tasks with secrets can be sent to it: the connection is encrypted
             or local.
+        volumes: those that it has a directory of.
         features, default_user, takes_exec, lines_up: as in `agents.Agent`.
         boot_id, sent_ms: as in `agents.Agent`.
     """
@@ -155,6 +157,7 @@ class Register:
     lines_up: bool = False
     boot_id: str = ""
     sent_ms: int = 0
+    volumes: tuple[Volume, ...] = ()
 
 
 @value

@@ -9,18 +9,21 @@ from croupier.master.core import hold_charges
 from croupier.master.core.agent_commands import find_agent
 from croupier.master.core.authorisation import finds_in_role, require
 from croupier.master.core.calls import MakeHold
-from croupier.master.core.effects import Effect
+from croupier.master.core.effects import Effect, Send
 from croupier.master.core.events import OperatorCommand
-from croupier.master.core.holds import Hold
+from croupier.master.core.holds import Hold, HoldState
 from croupier.master.core.on_hold import (
     check_hold,
     check_release,
     end_hold,
+    holds_and_orphans,
     make_hold,
     new_hold,
+    users_of,
 )
 from croupier.master.core.state import State
 from croupier.model.access import Action, agent_object, role_object
+from croupier.model.agent_orders import SetVolume
 from croupier.model.errors import Conflict, NotFound
 from croupier.model.ids import (
     MAX_ID_BYTES,
@@ -31,6 +34,7 @@ from croupier.model.ids import (
     Role,
     check_role,
 )
+from croupier.model.isolation import Feature
 from croupier.model.principal import ANONYMOUS, Principal
 from croupier.model.resources import NOTHING, Resources, total_of
 
@@ -41,9 +45,11 @@ class HoldStatus:
 
     Attributes:
         unused: what no task uses of it.
-        tasks: how many tasks use some of it.
+        tasks: how many live tasks use some of it, or use the volume.
         ttl_left_s: None if it has no end.
         is_charged: whether its owner is charged for it.
+        is_orphan: whether it is a directory of a volume on the agent that no hold is for.
+        is_bounded: whether the agent keeps the files of the volume to its size.
     """
 
     hold_id: HoldId
@@ -60,13 +66,16 @@ class HoldStatus:
     is_charged: bool
     age_s: float
     volume: bool
+    is_orphan: bool
+    is_bounded: bool
 
 
 def hold_status(state: State, hold: Hold, now: float) -> HoldStatus:
     """Return the status of a hold. O(tasks of its agent)."""
     agent = state.agents[hold.agent_id]
     framework = state.frameworks.get(hold.framework_id)
-    tasks = [task for task in agent.tasks.values() if task.hold_id == hold.hold_id]
+    live = [task for task in agent.tasks.values() if not task.state.is_terminal]
+    tasks = [task for task in live if task.hold_id == hold.hold_id]
     return HoldStatus(
         hold.hold_id,
         hold.agent_id,
@@ -76,12 +85,14 @@ def hold_status(state: State, hold: Hold, now: float) -> HoldStatus:
         "" if framework is None else framework.name,
         hold.resources,
         hold_charges.unused(state, hold),
-        sum(not task.state.is_terminal for task in tasks),
+        len(users_of(state, hold) if hold.volume else tasks),
         None if hold.expires_at is None else max(hold.expires_at - now, 0.0),
         hold.made_by,
         hold.is_charged,
         max(now - hold.since, 0.0),
         hold.volume,
+        hold.state is HoldState.ENDED,
+        hold.volume and Feature.DISK_QUOTA in agent.features,
     )
 
 
@@ -128,7 +139,7 @@ class CreateHold(OperatorCommand[HoldStatus]):
         require(permissions, Action.CHANGE_ROLES, role_object(self.role))
         hold_id = self.wanted.hold_id or HoldId(state.next_id("H"))
         wanted = replace(self.wanted, hold_id=hold_id, for_role=True)
-        check_hold(state, wanted, NO_FRAMEWORK, agent)
+        check_hold(state, wanted, NO_FRAMEWORK, agent, self.role)
         if not agent.in_pool:
             raise Conflict(f"agent {agent.agent_id} is {agent.state_name}")
         free = state.allocator.queries.free(agent.agent_id)
@@ -145,7 +156,7 @@ class CreateHold(OperatorCommand[HoldStatus]):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseHold(OperatorCommand[HoldStatus]):
-    """End a hold of any owner.
+    """End a hold of any owner, or remove the directory of a volume that no hold is for.
 
     Attributes:
         operator: the operator's address, for the log.
@@ -161,10 +172,10 @@ class ReleaseHold(OperatorCommand[HoldStatus]):
         Raises:
             NotFound: if there is no such hold, or the caller may not view it.
             PermissionDenied: if the caller neither owns its framework nor may operate its agent.
-            Conflict: if it is a volume that tasks use, or whose agent is away.
+            Conflict: if it is a volume that tasks use.
         """
         permissions = state.permissions(self.caller)
-        hold = state.holds.get(self.hold_id)
+        hold = holds_and_orphans(state).get(self.hold_id)
         owner = "" if hold is None else owner_of(state, hold)
         may_operate = hold is not None and bool(
             permissions.decide(Action.OPERATE_AGENTS, agent_object(hold.agent_id))
@@ -176,6 +187,12 @@ class ReleaseHold(OperatorCommand[HoldStatus]):
         require(permissions, Action.OPERATE_AGENTS, agent_object(hold.agent_id), owner)
         check_release(state, hold)
         status = hold_status(state, hold, now)
+        if status.is_orphan:
+            agent = state.agents[hold.agent_id]
+            if agent.session is None:
+                raise Conflict(f"agent {agent.agent_id} is {agent.state_name}: try again later")
+            yield Send(agent.session, SetVolume(agent.orphans.pop(hold.hold_id), 0))
+            return status
         message = "an operator released it"
         yield from end_hold(state, hold, "released", message, now, self.operator)
         return status

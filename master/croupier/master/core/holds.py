@@ -12,6 +12,7 @@ from typing import Final
 from croupier.master.core.records import HoldRecord
 from croupier.model.ids import NO_FRAMEWORK, AgentId, FrameworkId, HoldId, Role
 from croupier.model.resources import NOTHING, Resources
+from croupier.model.volume import Volume
 
 # Of one framework, and of the roles that operators hold resources for together.
 MAX_HOLDS: Final = 1_000
@@ -77,6 +78,11 @@ class Hold:
     def place(self) -> AgentId:
         """The name that the allocator has for it."""
         return place_of(self.agent_id, self.hold_id)
+
+    @property
+    def as_volume(self) -> Volume:
+        """The volume that it is, if it is one."""
+        return Volume(self.hold_id, self.framework_id, "" if self.framework_id else self.role)
 
     @property
     def owner(self) -> tuple[FrameworkId, Role]:

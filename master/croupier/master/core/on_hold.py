@@ -6,24 +6,25 @@ as before. Its unused part is free at once.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 
 from croupier.master.core import hold_charges
 from croupier.master.core.agents import Agent
 from croupier.master.core.calls import MakeHold
 from croupier.master.core.deadlines import HoldReview
 from croupier.master.core.effects import Effect, Happened, Save, Send
-from croupier.master.core.events import Register
+from croupier.master.core.events import Claim, Register
 from croupier.master.core.facts import HoldEnd, HoldEnded, HoldMade
 from croupier.master.core.frameworks import Framework
-from croupier.master.core.holds import MAX_HOLDS, Hold
+from croupier.master.core.holds import MAX_HOLDS, Hold, HoldState
 from croupier.master.core.on_allocation import rescind
 from croupier.master.core.records import ForgetHold
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
-from croupier.model.agent_orders import DestroyVolume
+from croupier.model.agent_orders import SetVolume
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound, shortened
 from croupier.model.ids import (
+    DEFAULT_ROLE,
     MAX_ID_BYTES,
     NO_FRAMEWORK,
     NO_HOLD,
@@ -39,9 +40,12 @@ from croupier.model.resources import NOTHING, Resources, sum_of
 from croupier.model.roles import ancestors
 from croupier.model.task import TaskInfo
 from croupier.model.verdict import OperationVerdict
+from croupier.model.volume import MAX_VOLUME_ROLE, MIB, Volume
 
 
-def check_hold(state: State, wanted: MakeHold, maker: FrameworkId, agent: Agent) -> None:
+def check_hold(
+    state: State, wanted: MakeHold, maker: FrameworkId, agent: Agent, role: Role
+) -> None:
     """Check what can be checked of a new hold without its agent.
 
     Raises:
@@ -54,19 +58,21 @@ def check_hold(state: State, wanted: MakeHold, maker: FrameworkId, agent: Agent)
     if wanted.ttl_ms > MAX_WAIT_S * 1000:
         raise InvalidRequest("the time to live of a hold is at most 365 days")
     if wanted.volume:
-        _check_volume(wanted, agent)
+        _check_volume(wanted, agent, role)
     if wanted.hold_id in state.holds:
         raise Conflict(f"a hold with the id {wanted.hold_id} exists; ids are of one hold at a time")
     if state.holds_made[maker] >= MAX_HOLDS:
         raise Conflict(f"{MAX_HOLDS} holds were made already; release some first")
 
 
-def _check_volume(wanted: MakeHold, agent: Agent) -> None:
+def _check_volume(wanted: MakeHold, agent: Agent, role: Role) -> None:
     amount = wanted.resources
     if set(amount.scalars) != {"disk"} or amount.ranges or amount.sets:
         raise InvalidRequest(f"volume {wanted.hold_id}: its resources are disk only")
     if wanted.ttl_ms:
         raise InvalidRequest(f"volume {wanted.hold_id} can have no time to live: release it")
+    if wanted.for_role and len(role.encode()) > MAX_VOLUME_ROLE:
+        raise InvalidRequest(f"the role of a volume has at most {MAX_VOLUME_ROLE} bytes")
     if Feature.VOLUMES not in agent.features:
         raise InvalidRequest(f"agent {agent.agent_id} is of a release without volumes")
 
@@ -80,18 +86,11 @@ def check_volumes(state: State, framework: Framework, task: TaskInfo, role: Role
     agents: set[AgentId] = set()
     for mount in task.volumes:
         hold = state.holds.get(HoldId(mount.volume_id))
-        owner = NO_FRAMEWORK if mount.role else framework.framework_id
-        is_own = hold is not None and hold.volume and hold.framework_id == owner
-        if (
-            hold is None
-            or not is_own
-            or (mount.role and mount.role not in (role, *ancestors(role)))
-        ):
+        is_own = hold is not None and hold.as_volume == mount.volume(framework.framework_id)
+        if hold is None or not is_own or mount.role not in ("", role, *ancestors(role)):
             raise InvalidRequest(
                 f"task {task.task_id}: there is no volume {mount.volume_id} for it"
             )
-        if mount.role and mount.role != hold.role:
-            raise InvalidRequest(f"volume {mount.volume_id} is held for role {hold.role}")
         agents.add(hold.agent_id)
     if len(agents) > 1:
         raise InvalidRequest(f"task {task.task_id} names volumes of several agents")
@@ -109,18 +108,10 @@ def users_of(state: State, hold: Hold) -> list[Task]:
 
 
 def check_release(state: State, hold: Hold) -> None:
-    """Check that a hold may be released; a volume goes with all that is in it.
-
-    Raises:
-        Conflict: if tasks use the volume, or its agent could not remove it.
-    """
-    if not hold.volume:
-        return
-    users = users_of(state, hold)
+    """Check that a hold may be released; raises Conflict if it is a volume that tasks use."""
+    users = users_of(state, hold) if hold.volume else []
     if users:
         raise Conflict(f"task {users[0].task_id} uses volume {hold.hold_id}; end it first")
-    if state.agents[hold.agent_id].session is None:
-        raise Conflict(f"the agent of volume {hold.hold_id} is away; release it when that is back")
 
 
 def make_hold(
@@ -133,6 +124,7 @@ def make_hold(
     """Add a hold that was checked; with `taker`, of resources that are offered to it."""
     hold_charges.add_hold(state, hold)
     hold_charges.pool_hold(state, hold, taker)
+    yield from _order_volume(state.agents[hold.agent_id], hold)
     if (at := hold.review_at(now)) is not None:
         state.deadlines.set(HoldReview(hold.hold_id), at)
     yield Save(hold.record(now))
@@ -178,11 +170,20 @@ def end_hold(
         # A later hold may get the same id.
         yield Save(task.record())
     yield Save(ForgetHold(hold.hold_id))
-    if hold.volume and agent.session is not None:
-        yield Send(agent.session, DestroyVolume(hold.hold_id, hold.framework_id, hold.role))
+    yield from _order_volume(agent, hold)
     live = sum(not task.state.is_terminal for task in tasks)
     ids = (hold.hold_id, hold.agent_id, hold.role, hold.framework_id)
     yield Happened(HoldEnded(*ids, why, live, message, by))
+
+
+def _order_volume(agent: Agent, hold: Hold) -> Iterator[Send]:
+    """Have the agent keep the directory of a volume, or remove that of one that has ended.
+
+    If the agent is away, that is ordered when it registers.
+    """
+    if hold.volume and agent.session is not None and Feature.VOLUMES in agent.features:
+        milli = 0 if hold.state is HoldState.ENDED else hold.resources["disk"]
+        yield Send(agent.session, SetVolume(hold.as_volume, milli * MIB // 1000))
 
 
 def shrink_hold(
@@ -253,8 +254,6 @@ def restore_holds(state: State, agent: Agent, event: Register, now: float) -> It
 
     The tasks that the agent lists have their resources for certain; holds follow in their order.
     """
-    if not agent.holds:
-        return
     live = [each for each in event.tasks if not each.latest.state.is_terminal]
     left = agent.total - sum_of(each.task.resources for each in live)
     listed = {(each.framework_id, each.task.task_id) for each in live}
@@ -268,6 +267,46 @@ def restore_holds(state: State, agent: Agent, event: Register, now: float) -> It
         if taken <= hold.resources and hold.resources - taken <= left:
             left = left - (hold.resources - taken)
             hold_charges.pool_hold(state, hold)
+            yield from _order_volume(agent, hold)
         else:
             message = f"agent {agent.agent_id} came back without room for it"
             yield from end_hold(state, hold, "no_room", message, now)
+    yield from _sort_out_volumes(agent, event)
+
+
+def _sort_out_volumes(agent: Agent, event: Register) -> Iterator[Effect]:
+    """Have a registering agent remove the volumes that have ended while it was away.
+
+    A store that may have lost records does not know whether they have ended: then they are orphans,
+    which an operator releases.
+    """
+    is_complete = event.claim is Claim.KNOWN and not event.incomplete
+    known = {hold.as_volume for hold in agent.holds.values()}
+    left = [volume for volume in event.volumes if volume not in known]
+    agent.orphans = {} if is_complete else {_orphan_id(agent, each): each for each in left}
+    for volume in left if is_complete else ():
+        yield Send(event.session, SetVolume(volume, 0))
+
+
+def _orphan_id(agent: Agent, volume: Volume) -> HoldId:
+    """Return the id under which operators find the directory of a volume that has no hold."""
+    return HoldId(f"{agent.agent_id}/{volume.owner}/{volume.volume_id}")
+
+
+def holds_and_orphans(state: State) -> Mapping[HoldId, Hold]:
+    """Return all holds, and each orphan as a hold that has ended. O(agents + orphans)."""
+    orphans = {
+        orphan: Hold(
+            orphan,
+            agent.agent_id,
+            Role(volume.role or DEFAULT_ROLE),
+            volume.framework_id,
+            NOTHING,
+            HoldState.ENDED,
+            since=agent.connected_at or 0.0,
+            volume=True,
+        )
+        for agent in state.agents.values()
+        for orphan, volume in agent.orphans.items()
+    }
+    return state.holds | orphans if orphans else state.holds

@@ -20,6 +20,7 @@ from croupier.master.core.agent_status import agent_status
 from croupier.master.core.authorisation import require_administer
 from croupier.master.core.hold_commands import hold_status
 from croupier.master.core.holds import Hold
+from croupier.master.core.on_hold import holds_and_orphans
 from croupier.master.core.roles import known_roles, with_those_below
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskSnapshot
@@ -104,13 +105,17 @@ def all_holds(
 
     def is_listed(hold: Hold, visible: Visibility) -> bool:
         ids = (hold.hold_id, hold.framework_id, hold.agent_id, hold.role)
-        return has_text(*ids) and visible.in_role(hold.role, visible.owner_of(hold.framework_id))
+        return (
+            (hold.volume or not request.volumes)
+            and has_text(*ids)
+            and visible.in_role(hold.role, visible.owner_of(hold.framework_id))
+        )
 
     return _listed(
         "holds",
         request,
         caller,
-        lambda state: state.holds,
+        holds_and_orphans,
         is_listed,
         lambda state, hold, _: views.view_hold(hold_status(state, hold, wall.clock.now())),
     )

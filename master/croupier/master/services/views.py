@@ -153,6 +153,8 @@ def view_hold(hold: HoldStatus) -> pb.HoldView:
         made_by=hold.made_by,
         charged=hold.is_charged,
         volume=hold.volume,
+        orphan=hold.is_orphan,
+        bounded=hold.is_bounded,
         age_ms=int(hold.age_s * 1000),
     )
 

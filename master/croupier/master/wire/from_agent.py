@@ -35,7 +35,7 @@ from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import task_pb2
 from croupier.wire.resources import attributes_from_wire, check_count, resources_from_wire
 from croupier.wire.store_position import position_from_wire
-from croupier.wire.task import message_from_wire, status_from_wire, task_from_wire
+from croupier.wire.task import message_from_wire, status_from_wire, task_from_wire, volume_from_wire
 
 # Croupier's own agent sends at most 200 updates in one report.
 MAX_UPDATES = 1_000
@@ -100,6 +100,7 @@ async def tasks_from_wire(
 async def _register(session: SessionId, wire: pb.Register, proofs: LaunchProofs | None) -> Register:
     check_count(len(wire.tasks), MAX_AGENT_TASKS, "tasks of one agent")
     check_count(len(wire.isolation), MAX_FEATURES, "features of isolation")
+    check_count(len(wire.volumes), MAX_AGENT_TASKS, "volumes of one agent")
     return Register(
         session,
         AgentId(wire.agent_id),
@@ -118,6 +119,7 @@ async def _register(session: SessionId, wire: pb.Register, proofs: LaunchProofs 
         lines_up=wire.lines_up,
         boot_id=wire.boot_id[:64],
         sent_ms=wire.sent_ms,
+        volumes=tuple(map(volume_from_wire, wire.volumes)),
     )
 
 

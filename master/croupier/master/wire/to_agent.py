@@ -10,20 +10,20 @@ from croupier.master.core.messages import Heartbeat, Registered, ToAgent
 from croupier.master.leadership.lineage import Lineage
 from croupier.model.agent_orders import (
     AcknowledgeUpdate,
-    DestroyVolume,
     ExecutorMessage,
     KillTask,
     LaunchGroup,
     LaunchTask,
     RecallTask,
     ResendUpdates,
+    SetVolume,
 )
 from croupier.model.secrets import NO_SECRETS, SecretValues
 from croupier.net.outbox import Encoded, joined
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import framework_pb2, task_pb2
 from croupier.wire.store_position import position_to_wire
-from croupier.wire.task import task_to_wire
+from croupier.wire.task import task_to_wire, volume_to_wire
 
 
 def response_to_wire(orders: Iterable[Encoded], epoch: int, lineage: Lineage) -> bytes:
@@ -88,12 +88,8 @@ def order_to_wire(
         case ExecutorMessage(framework_id, task_id, data):
             sent = pb.ExecutorMessage(framework_id=framework_id, task_id=task_id, data=data)
             return pb.Order(executor_message=sent)
-        case DestroyVolume(volume_id, framework_id, role):
-            return pb.Order(
-                destroy_volume=pb.DestroyVolume(
-                    volume_id=volume_id, framework_id=framework_id, role=role
-                )
-            )
+        case SetVolume(volume, size):
+            return pb.Order(volume=volume_to_wire(volume, size))
         case ResendUpdates(framework_id):
             return pb.Order(resend=pb.ResendUpdates(framework_id=framework_id))
         case Registered(agent_id, heartbeat_s, master_id):
