@@ -90,6 +90,17 @@ def test_a_submitted_task_waits_for_room_beside_its_executor_and_ends_with_it() 
     assert (ended.state, ended.reason) == (TaskState.DROPPED, Reason.EXECUTOR_TERMINATED)
 
 
+def test_a_queued_task_ends_alike_if_its_executor_is_about_to_end() -> None:
+    world = Executing()
+    world.launch(make_task("t0", "cpus:1.5;mem:64MB"))
+    world.call(world.session, calls.Submit((world.task("t1"),)))
+    world.call(world.session, calls.Kill(TaskId("e1")))
+    world.tell(TaskState.FINISHED, 1, "t0")
+    world.pass_time(1)
+    [ended] = [each for each in world.updates(world.session) if each.task_id == "t1"]
+    assert (ended.state, ended.reason) == (TaskState.DROPPED, Reason.EXECUTOR_TERMINATED)
+
+
 def test_messages_pass_in_both_directions() -> None:
     world = Executing()
     world.call(world.session, calls.SendMessage(TaskId("e1"), b"hello"))

@@ -31,11 +31,16 @@ def executor_of(framework: Framework, task: TaskInfo) -> Task:
     found = framework.tasks.get(name)
     if found is None or found.info.executor is None:
         raise InvalidRequest(f"task {task.task_id}: the framework has no executor {name!r}")
-    if found.state.is_terminal or found.kill is not None:
+    if not takes_tasks(found):
         raise InvalidRequest(f"task {task.task_id}: executor {name} has ended, or is about to")
     if not found.is_counted:
         raise InvalidRequest(f"task {task.task_id}: executor {name} is not placed on an agent now")
     return found
+
+
+def takes_tasks(executor: Task) -> bool:
+    """Return whether an executor has neither ended nor been killed."""
+    return not executor.state.is_terminal and executor.kill is None
 
 
 def check_executor(framework: Framework, task: TaskInfo, agent_id: AgentId) -> None:

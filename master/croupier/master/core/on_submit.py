@@ -23,7 +23,7 @@ from croupier.master.core.effects import PAUSE, Effect, Happened, Save, Send, St
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import Placed
 from croupier.master.core.on_accept import check_counts, launch_charges, order_launch
-from croupier.master.core.on_executor import check_executor, executor_of
+from croupier.master.core.on_executor import check_executor, executor_of, takes_tasks
 from croupier.master.core.on_hold import check_volumes
 from croupier.master.core.on_task import end, end_queued, kill, moved_fact
 from croupier.master.core.records import QueuePlace
@@ -147,10 +147,14 @@ def launch_on(state: State, grant: Grant, queued: Iterable[Unit], now: float) ->
                 check_volumes(state, framework, task.info, task.role)
         except CroupierError as error:
             unused += 1
-            message = str(shortened(error))
+            executor = framework.tasks.get(unit[0].info.executor_id)
+            new, reason = TaskState.ERROR, Reason.TASK_INVALID
+            if executor is not None and not takes_tasks(executor):
+                # As if the executor had ended already.
+                new, reason = TaskState.DROPPED, Reason.EXECUTOR_TERMINATED
             for task in unit:
                 task.queued = None
-                yield from end(state, task, TaskState.ERROR, Reason.TASK_INVALID, message, now)
+                yield from end(state, task, new, reason, str(shortened(error)), now)
             continue
         for task in unit:
             amount = task.info.resources.carve(left, 1)
