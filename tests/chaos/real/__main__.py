@@ -55,6 +55,7 @@ class Chaos:
     only: str = ""
     reports: list[Report] = field(default_factory=list)
     tasks: Counter[str] = field(default_factory=Counter)
+    others: Counter[str] = field(default_factory=Counter)
     lines: Counter[str] = field(default_factory=Counter)
     skipped: dict[str, str] = field(default_factory=dict)
 
@@ -89,6 +90,7 @@ class Chaos:
             report = await series.round(len(self.reports))
             self._tell(report)
         self.tasks += report.tasks
+        self.others += report.others
         self.lines += report.lines
 
     def _tell(self, report: Report) -> None:
@@ -111,7 +113,7 @@ class Chaos:
         print(
             f"real chaos: seed {self.seed}, {len(self.reports)} rounds, {kinds.total()} faults "
             f"({_listed(kinds)}), {self.tasks.total()} tasks ({_listed(self.tasks)}), "
-            f"lined-up tasks (at least): {_listed(self.lines) or 'none'}, "
+            f"{_listed(self.others)}, lined-up tasks (at least): {_listed(self.lines) or 'none'}, "
             f"{self.violations} violations{left_out}",
             flush=True,
         )

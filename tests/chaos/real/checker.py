@@ -6,6 +6,7 @@ status once, in order, and the status is true. Only an injected fault may excuse
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -22,7 +23,7 @@ from tests.chaos.real.journal import (
     Void,
 )
 from tests.chaos.real.ledger import Ledger
-from tests.chaos.real.work import Work
+from tests.chaos.real.work import KILLS_ITSELF, Work
 
 
 class Excuse(Enum):
@@ -91,12 +92,15 @@ def check_tasks(
     found: list[Violation] = []
     known: set[str] = set()
     for entries in frameworks.values():
-        for task_id, history in histories(entries).items():
+        mine = histories(entries)
+        for task_id, history in mine.items():
             known.add(task_id)
+            work = works(task_id)
             found += _check_verdict(task_id, history, ran)
             found += _check_order(task_id, history)
-            found += _check_end(works(task_id), history, ran, excused.get(task_id))
-        found += _check_groups(works, histories(entries))
+            executor = mine.get(work.executor, History())
+            found += _check_end(work, history, executor, ran, excused.get(task_id))
+        found += _check_groups(works, mine)
     for task_id, pids in ran.starts.items():
         if len(pids) > 1:
             found.append(Violation("ran_twice", task_id, f"as {pids}"))
@@ -179,7 +183,7 @@ def _check_order(task_id: str, history: History) -> Iterator[Violation]:
 
 
 def _check_end(
-    work: Work, history: History, ran: Ledger, excuse: Excuse | None
+    work: Work, history: History, executor: History, ran: Ledger, excuse: Excuse | None
 ) -> Iterator[Violation]:
     ends = history.ends()
     if history.refused and not history.accepted:
@@ -195,7 +199,9 @@ def _check_end(
         return
     if len(ends) > 1:
         yield Violation("reported_twice", work.task_id, " and ".join(end.state for end in ends))
-    problem = _untrue(work, ends[0], history, ran, excuse)
+    problem = _untrue_of_call(work, ends[0], history, executor, ran) if work.executor else ""
+    if problem or not work.executor:
+        problem = _untrue(work, ends[0], history, ran, excuse)
     if problem:
         yield Violation("wrong_end", work.task_id, f"{_words(ends[0])}: {problem}")
 
@@ -210,6 +216,8 @@ def _untrue(work: Work, end: Update, history: History, ran: Ledger, excuse: Excu
             by_code = "FAILED" if end.exit_code else "FINISHED"
             if end.exit_code != work.code or end.state != by_code:
                 return f"it exits with {work.code}"
+            return "" if ended else "it did not come to its end"
+        case TaskState.FAILED if work.code == KILLS_ITSELF and end.signal == signal.SIGKILL:
             return "" if ended else "it did not come to its end"
         case TaskState.KILLED if work.is_rest and end.reason == "GROUP_ENDED":
             return ""
@@ -228,6 +236,28 @@ def _untrue(work: Work, end: Update, history: History, ran: Ledger, excuse: Excu
         case TaskState.DROPPED if end.reason == "AGENT_RESTARTED":
             # The launch was lost, and the agent that returned has no room for it any more.
             return "it started" if started else ""
+    return "nothing explains that"
+
+
+def _untrue_of_call(
+    work: Work, end: Update, history: History, executor: History, ran: Ledger
+) -> str:
+    """Return what is false in the reported end of a task that runs in an executor."""
+    started, ended = work.task_id in ran.starts, work.task_id in ran.ends
+    state, with_executor = TaskState[end.state], bool(executor.ends())
+    if end.reason == "EXECUTOR_TERMINATED":
+        # It may have ended just before, or be DROPPED if its executor ended before its launch.
+        if not with_executor or state not in (TaskState.FAILED, TaskState.DROPPED):
+            return "its executor has not ended"
+        return "it started" if started and state is TaskState.DROPPED else ""
+    match state:
+        case TaskState.FINISHED | TaskState.FAILED if end.reason == "NONE":
+            by_code = "FAILED" if work.code else "FINISHED"
+            if (end.state, end.message) != (by_code, str(work.code)):
+                return f"it ends with {work.code}"
+            return "" if ended else "it did not come to its end"
+        case TaskState.KILLED if executor.kill_asked and with_executor:
+            return ""
     return "nothing explains that"
 
 

@@ -26,6 +26,7 @@ from tests.chaos.real.faults import (
     Renewal,
     SlowSync,
     Stop,
+    StopExecutor,
     StopShim,
 )
 
@@ -78,6 +79,7 @@ def catalogue_of(cluster: Cluster) -> FaultCatalogue:
         Kind("stop framework", 0.5, 4, lambda c, r, _: Stop(c, r, [_one(c.frameworks, r)])),
         Kind("kill shim", 0, 0.1, lambda c, r, _: KillShim(c, r, [])),
         Kind("stop shim", 0.5, 2, lambda c, r, _: StopShim(c, r, [])),
+        Kind("stop executor", 0.5, 4, lambda c, r, _: StopExecutor(c, r, [])),
         Kind("agent's network", 0.3, 4, lambda c, r, _: _cut(c, r, _one(c.agents, r))),
         Kind("framework's network", 0.3, 4, lambda c, r, _: _cut(c, r, _one(c.frameworks, r))),
         Kind("leader isolated", 0.3, 4, _isolated),

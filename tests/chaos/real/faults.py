@@ -20,6 +20,7 @@ from tests.chaos.real.cluster import Cluster
 from tests.chaos.real.daemon import Daemon
 from tests.chaos.real.ledger import read_ledger
 from tests.chaos.real.machine_faults import Setting
+from tests.chaos.real.work import EXECUTOR
 from tests.harness.processes import parent_of
 from tests.harness.proxy import Proxy
 
@@ -306,7 +307,7 @@ class StopShim(Fault):
     kind = "stop-shim"
 
     def begin(self) -> None:
-        self._stopped = [shim for _, shim, _ in some_shims(self.cluster, self.rng, 2)]
+        self._stopped = self._chosen()
         for pid in self._stopped:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)
@@ -315,6 +316,20 @@ class StopShim(Fault):
         for pid in self._stopped:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
+
+    def _chosen(self) -> list[int]:
+        return [shim for _, shim, _ in some_shims(self.cluster, self.rng, 2)]
+
+
+class StopExecutor(StopShim):
+    """Stop executors with SIGSTOP."""
+
+    kind = "stop-executor"
+
+    def _chosen(self) -> list[int]:
+        running = read_ledger(self.cluster.folder / "ran").running()
+        alive = [pid for task, pid in running.items() if EXECUTOR in task and is_task(pid, task)]
+        return self.rng.sample(alive, min(len(alive), 2))
 
 
 def _size(log: Path) -> int:

@@ -91,7 +91,64 @@ class Update:
     is_reconciled: bool = False
 
 
-Entry = Begun | Subscribed | Asked | Answered | Void | KillAsked | KillAnswered | Update
+@dataclass(frozen=True, slots=True)
+class HoldAsked:
+    """An ACCEPT with this hold will be sent next."""
+
+    hold_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class HoldAnswered:
+    """The master's verdict on a hold; `error` is empty if it was made."""
+
+    hold_id: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class HoldOffered:
+    """The unused part of this hold was offered."""
+
+    hold_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseAsked:
+    """A RELEASE of this hold will be sent next."""
+
+    hold_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseAnswered:
+    """The master's verdict on a RELEASE; `error` is empty if the hold was there."""
+
+    hold_id: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageAsked:
+    """Message `number` to an executor will be sent next."""
+
+    executor_id: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class MessageHeard:
+    """An executor's answer to message `number` arrived."""
+
+    executor_id: str
+    number: int
+
+
+Entry = (
+    Begun | Subscribed | Asked | Answered | Void | KillAsked | KillAnswered | Update
+    | HoldAsked | HoldAnswered | HoldOffered | ReleaseAsked | ReleaseAnswered
+    | MessageAsked | MessageHeard
+)  # fmt: skip
 _KINDS: dict[str, type[Entry]] = {kind.__name__: kind for kind in get_args(Entry)}
 
 

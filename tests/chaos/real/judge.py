@@ -17,6 +17,13 @@ from croupier.v1 import operator_pb2 as pb
 from tests.chaos.real.checker import Excuse, Violation, check_tasks, histories, unsettled
 from tests.chaos.real.cluster import Cluster
 from tests.chaos.real.faults import Fault, Renewal
+from tests.chaos.real.hold_checks import (
+    check_holds,
+    check_listed,
+    check_messages,
+    counts,
+    hold_history,
+)
 from tests.chaos.real.journal import Entry, read_entries
 from tests.chaos.real.ledger import read_ledger
 from tests.chaos.real.leftovers import check_agent
@@ -27,7 +34,7 @@ from tests.chaos.real.master_accounts import (
     read_accounts,
 )
 from tests.chaos.real.witness import read_witnesses
-from tests.chaos.real.work import work_named
+from tests.chaos.real.work import hold_named, work_named
 from tests.harness.eventually import eventually
 
 # Time for daemons to reconnect, tasks to end and acknowledgements to arrive.
@@ -41,6 +48,7 @@ class Judge:
     Attributes:
         excuses: tasks whose ends a fault of some round excuses.
         tasks: number of tasks by how they ended, so far.
+        others: number of holds and messages, so far.
         lines: what masters count of lined-up tasks, by the pid of the master; none of one that was
             killed later in its first round.
     """
@@ -52,6 +60,7 @@ class Judge:
         self._ended: set[str] = set()
         self.excuses: dict[str, Excuse] = {}
         self.tasks: Counter[str] = Counter()
+        self.others: Counter[str] = Counter()
         self.lines: dict[int, Counter[str]] = {}
 
     async def judge(self, faults: Iterable[Fault] = ()) -> list[Violation]:
@@ -66,9 +75,13 @@ class Judge:
             found += await until_clean(self._check_accounts(check_accounts, is_quiet=False))
             cluster.control("drain")
             await eventually(self._is_settled, self._settle_s, "all tasks have ended")
+            # Only holds are left.
+            found += await until_clean(self._check_accounts(check_accounts, is_quiet=True))
+            found += await self._check_listed()
         except AssertionError as error:
             found.append(Violation("stuck", "cluster", str(error)))
             cluster.control("drain")
+        cluster.control("release")
         entries = await asyncio.to_thread(self.entries)
         await self._excuse_full(entries, {name for fault in done for name in fault.full})
         found += await asyncio.to_thread(self._check_tasks, entries)
@@ -89,6 +102,18 @@ class Judge:
         """Return the journal of each framework."""
         folder = self._cluster.folder
         return {name: read_entries(folder / f"{name}.journal") for name in self._cluster.frameworks}
+
+    async def _check_listed(self) -> list[Violation]:
+        """Check that the master lists the holds that it should."""
+        before = await asyncio.to_thread(self.entries)
+        try:
+            operator = await self._cluster.operator()
+            listed = await operator.ListHolds(pb.ListHoldsRequest(), timeout=10)
+        except (grpc.aio.AioRpcError, CroupierError) as error:
+            return [Violation("stuck", "holds", str(error))]
+        after = await asyncio.to_thread(self.entries)
+        ids = {view.hold_id for view in listed.holds}
+        return check_listed(partial(hold_named, self._seed), before, ids, after)
 
     def _check_daemons(self, done: list[Fault]) -> list[Violation]:
         """Check that no daemon exited and none logged a traceback."""
@@ -157,11 +182,21 @@ class Judge:
         return not await asyncio.to_thread(self._unsettled)
 
     def _unsettled(self) -> list[str]:
-        return [task for written in self.entries().values() for task in unsettled(written)]
+        return [
+            name
+            for written in self.entries().values()
+            for name in (*unsettled(written), *hold_history(written).unsettled())
+        ]
 
     def _check_tasks(self, entries: dict[str, list[Entry]]) -> list[Violation]:
         works = partial(work_named, self._seed)
-        return check_tasks(works, entries, read_ledger(self._cluster.folder / "ran"), self.excuses)
+        ran = read_ledger(self._cluster.folder / "ran")
+        self.others = counts(entries, ran)
+        return [
+            *check_tasks(works, entries, ran, self.excuses),
+            *check_holds(entries),
+            *check_messages(entries, ran),
+        ]
 
     def _count(self, entries: dict[str, list[Entry]]) -> None:
         self.tasks.clear()

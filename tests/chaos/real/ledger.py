@@ -1,18 +1,26 @@
-"""The ledger of what really ran: each task appends a line when it starts and before it ends."""
+"""The ledger of what really ran: each task appends a line when it starts and before it ends.
+
+An executor appends one for each message that it gets, too.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
 
 @dataclass(slots=True)
 class Ledger:
-    """How often each task started and ended, and its pids."""
+    """How often each task started and ended, and its pids.
+
+    Attributes:
+        heard: how often each executor got each message, by its number.
+    """
 
     starts: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     ends: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    heard: Counter[tuple[str, int]] = field(default_factory=Counter)
 
     def running(self) -> dict[str, int]:
         """Return the pids of tasks that started and did not write that they end."""
@@ -28,6 +36,8 @@ def parse_ledger(text: str) -> Ledger:
                 ran.starts[task_id].append(int(pid))
             case ["end", task_id]:
                 ran.ends[task_id] += 1
+            case ["heard", executor_id, number]:
+                ran.heard[executor_id, int(number)] += 1
             case _:
                 raise ValueError(f"no line of a ledger: {line!r}")
     return ran

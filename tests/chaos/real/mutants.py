@@ -8,13 +8,14 @@ runs the mutant's daemon with its usual flags. No flag of the product does this.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
 from croupier.agent import __main__ as agent
 from croupier.agent.checkpoint import Checkpoint
+from croupier.agent.core import on_executor, status_updates
 from croupier.agent.core.records import Record as AgentRecord
 from croupier.agent.core.records import TaskRecord as AgentTaskRecord
 from croupier.agent.core.records import UpdateRecord
@@ -22,7 +23,9 @@ from croupier.agent.core.tasks import PendingUpdates
 from croupier.agent.isolation.disk_size import NOTHING, FileTotals, HiddenFiles
 from croupier.agent.run_ends import RunEnds
 from croupier.master import __main__ as master
-from croupier.master.core.records import Record, TaskRecord
+from croupier.master.allocator.agent_allocation import AgentAllocation
+from croupier.master.core import on_hold
+from croupier.master.core.records import HoldRecord, Record, TaskRecord
 from croupier.master.core.state import State
 from croupier.master.store.sqlite import SqliteStore
 from croupier.process.queue_writer import LineWriter
@@ -58,10 +61,22 @@ class Mutant:
 _commit = SqliteStore.commit
 _checkpoint = Checkpoint.commit
 _add = PendingUpdates.add
+_neediest = AgentAllocation._neediest
+_on_message = on_executor.on_message
 
 
 async def _commit_no_tasks(store: SqliteStore, records: Sequence[Record]) -> None:
     await _commit(store, [record for record in records if not isinstance(record, TaskRecord)])
+
+
+async def _commit_no_holds(store: SqliteStore, records: Sequence[Record]) -> None:
+    await _commit(store, [record for record in records if not isinstance(record, HoldRecord)])
+
+
+async def _checkpoint_no_calls(checkpoint: Checkpoint, records: Sequence[AgentRecord] = ()) -> int:
+    """Record no update of an executor, which is told that it is durable."""
+    kept = [r for r in records if not (isinstance(r, UpdateRecord) and r.status.update_id)]
+    return await _checkpoint(checkpoint, kept)
 
 
 async def _checkpoint_no_tasks(checkpoint: Checkpoint, records: Sequence[AgentRecord] = ()) -> int:
@@ -86,6 +101,25 @@ def _find_nothing(_hidden: HiddenFiles, _run: str, _sandbox: int) -> FileTotals:
 def _sweep_nothing(ends: RunEnds, key: Any, running: Any) -> None:
     """Neither end nor report what a killed shim left."""
     return
+
+
+def _decide_nothing(*_: Any) -> Iterator[Any]:
+    yield from ()
+
+
+def _say_twice(state: Any, message: Any) -> Iterator[Any]:
+    for _ in range(2):
+        yield from _on_message(state, message)
+
+
+def _deal_to_all(allocation: AgentAllocation) -> Any:
+    """Deal a hold as if it were an agent."""
+    agent = allocation._agent
+    owner, agent.owner = agent.owner, None
+    try:
+        return _neediest(allocation)
+    finally:
+        agent.owner = owner
 
 
 def _write_at_once(writer: LineWriter, data: bytes) -> None:
@@ -122,6 +156,36 @@ MUTANTS = {
         "the agent does not look after what a killed shim leaves",
         "agent", RunEnds, "_sweep", _sweep_nothing, "kill shim",
         ("lost", "orphan"),
+    ),
+    "call-updates": Mutant(
+        "the agent tells executors that updates are durable, which are not",
+        "agent", Checkpoint, "commit", _checkpoint_no_calls, "kill agent",
+        ("ran_twice", "wrong_end", "lost"),
+    ),
+    "call-ends": Mutant(
+        "the agent does not end tasks with their executor",
+        "agent", status_updates, "_end_child", _decide_nothing, "kill framework",
+        ("lost", "stuck", "died"),
+    ),
+    "messages": Mutant(
+        "the agent passes each message to an executor on twice",
+        "agent", on_executor, "on_message", _say_twice, "kill framework",
+        ("message_twice",),
+    ),
+    "holds": Mutant(
+        "the master answers ACCEPTs whose holds are not durable",
+        "master", SqliteStore, "commit", _commit_no_holds, "kill leader",
+        ("hold_lost",),
+    ),
+    "hold-ends": Mutant(
+        "the master never ends a hold whose time is over",
+        "master", on_hold, "on_hold_due", _decide_nothing, "kill framework",
+        ("leak",),
+    ),
+    "hold-users": Mutant(
+        "the master offers a hold to all frameworks",
+        "master", AgentAllocation, "_neediest", _deal_to_all, "kill framework",
+        ("hold_of_another",),
     ),
     "log": Mutant(
         "an error of the log escapes",

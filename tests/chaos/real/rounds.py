@@ -24,11 +24,13 @@ class Report:
 
     Attributes:
         tasks: tasks of this and earlier rounds on the same cluster, by how they ended.
+        others: holds and messages of these rounds.
         lines: what became of lined-up tasks in these rounds, by the masters that are alive.
     """
 
     faults: list[Fault] = field(default_factory=list)
     tasks: Counter[str] = field(default_factory=Counter)
+    others: Counter[str] = field(default_factory=Counter)
     lines: Counter[str] = field(default_factory=Counter)
     violations: list[Violation] = field(default_factory=list)
     seconds: float = 0.0
@@ -58,7 +60,8 @@ class Rounds:
         violations = await self._judge.judge(faults)
         judge = self._judge
         lines = sum(judge.lines.values(), Counter[str]())
-        return Report(faults, judge.tasks.copy(), lines, violations, time.monotonic() - began)
+        tasks, others = judge.tasks.copy(), judge.others
+        return Report(faults, tasks, others, lines, violations, time.monotonic() - began)
 
     async def _do_harm(self, rng: random.Random, number: int) -> list[Fault]:
         """Begin and end faults; return those that began."""

@@ -6,7 +6,9 @@ Rule: a task follows from its id and the seed alone, so a later check knows how 
 from __future__ import annotations
 
 import random
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 # The task appends a line to the ledger when it starts and before it ends.
 SCRIPT = 'echo "start $1 $$" >>"$2"; sleep "$3"; echo "end $1" >>"$2"; exit "$4"'
@@ -26,6 +28,13 @@ BRIEF = "-brief"
 # End the stems of the ids of the two tasks of a group, whose numbers follow each other. The first
 # one ends by itself; the rest is a sidecar, which runs until its group has ended.
 FIRST, REST = "-first", "-rest"
+# Ends the stem of the ids of executors; begins the end of that of the tasks in one, before its
+# number. Such a task is a call: `w1-call7-9` runs in `w1-executor-7`.
+EXECUTOR, CALL = "-executor", "-call"
+# Ends the stem of the ids of holds.
+HOLD = "-hold"
+# The code of a program that ends itself by SIGKILL.
+KILLS_ITSELF = -9
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +43,13 @@ class Work:
 
     Attributes:
         seconds: how long it sleeps.
-        code: its exit code.
+        code: its exit code; of a call, what it says in its last update.
         kill_after_s: when its framework kills it, counted from RUNNING, or from the answer if it
             is brief; None for never.
         evades: whether it takes more disk than it may, and is ended for that.
         is_withdrawn: whether it is withdrawn instead of killed.
         group: the id of its group; empty if it is in none.
+        executor: the id of the executor that it runs in; empty if it is no call.
     """
 
     task_id: str
@@ -49,6 +59,12 @@ class Work:
     evades: bool = False
     is_withdrawn: bool = False
     group: str = ""
+    executor: str = ""
+
+    @property
+    def is_executor(self) -> bool:
+        """Return whether it runs calls."""
+        return EXECUTOR in self.task_id
 
     @property
     def is_brief(self) -> bool:
@@ -69,9 +85,50 @@ class Work:
 
     def command(self, ledger: str) -> list[str]:
         """Return the command."""
+        if self.is_executor:
+            # Tasks do not have the path of the tests.
+            program = str(Path(__file__).with_name("executor.py"))
+            return [
+                sys.executable,
+                "-P",
+                program,
+                self.task_id,
+                ledger,
+                f"{self.seconds:g}",
+                str(self.code),
+            ]
         script = EVADES if self.evades else SCRIPT
         return ["sh", "-c", script, "task", self.task_id, ledger, f"{self.seconds:g}",
                 str(self.code)]  # fmt: skip
+
+    @property
+    def data(self) -> bytes:
+        """Return what a call tells its executor."""
+        return f"{self.seconds:g} {self.code}".encode()
+
+
+@dataclass(frozen=True, slots=True)
+class HoldWork:
+    """A hold of the workload.
+
+    Attributes:
+        units: how many tasks have room in it.
+        ttl_s: its time to live; None if it has no end.
+        kept_s: when its framework releases it; None: when it is told to.
+    """
+
+    hold_id: str
+    units: int
+    ttl_s: float | None
+    kept_s: float | None
+
+
+def hold_named(seed: int, hold_id: str) -> HoldWork:
+    """Return the hold of that id."""
+    rng = random.Random(f"{seed}/{hold_id}")
+    ttl_s = round(rng.uniform(0.3, 3.0), 3) if rng.random() < 0.4 else None
+    kept_s = round(rng.uniform(0.0, 3.0), 3) if rng.random() < 0.5 else None
+    return HoldWork(hold_id, rng.randint(1, 2), ttl_s, kept_s)
 
 
 def work_of(seed: int, framework: str, number: int) -> Work:
@@ -82,6 +139,10 @@ def work_of(seed: int, framework: str, number: int) -> Work:
         kill_after_s = round(rng.uniform(0.0, 0.5), 3) if rng.random() < 0.2 else None
         seconds, code = round(rng.uniform(0.01, 0.06), 3), rng.choice((0, 0, 0, 3))
         return Work(task_id, seconds, code, kill_after_s, is_withdrawn=rng.random() < 0.5)
+    if framework.endswith(EXECUTOR):
+        return _executor(rng, task_id)
+    if CALL in framework:
+        return _call(rng, task_id)
     if framework.endswith(REST):
         first = f"{framework.removesuffix(REST)}{FIRST}-{number - 1}"
         return Work(task_id, ENDLESS_S, 0, group=first)
@@ -97,6 +158,27 @@ def work_of(seed: int, framework: str, number: int) -> Work:
         return Work(task_id, ENDLESS_S, 0, round(rng.uniform(0.1, 3.0), 3))
     code = 0 if rng.random() < 0.6 else rng.randint(1, 120)
     return Work(task_id, round(rng.choice((0.0, 0.3, 1.0, 3.0)) * rng.random(), 3), code)
+
+
+def _executor(rng: random.Random, task_id: str) -> Work:
+    """Return an executor: it is killed, exits by itself or kills itself."""
+    seconds = round(rng.uniform(0.5, 4.0), 3)
+    match rng.randrange(4):
+        case 0:
+            return Work(task_id, seconds, rng.choice((0, 7)))
+        case 1:
+            return Work(task_id, seconds, KILLS_ITSELF)
+        case _:
+            return Work(task_id, ENDLESS_S, 0, seconds)
+
+
+def _call(rng: random.Random, task_id: str) -> Work:
+    framework, _, numbers = task_id.rpartition(CALL)
+    executor = f"{framework}{EXECUTOR}-{numbers.partition('-')[0]}"
+    if rng.random() < 0.2:
+        return Work(task_id, ENDLESS_S, 0, round(rng.uniform(0.0, 2.0), 3), executor=executor)
+    seconds = round(rng.choice((0.0, 0.1, 1.0)) * rng.random(), 3)
+    return Work(task_id, seconds, rng.choice((0, 0, 5)), executor=executor)
 
 
 def work_named(seed: int, task_id: str) -> Work:

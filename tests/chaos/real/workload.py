@@ -3,10 +3,12 @@
     python -m tests.chaos.real.workload FOLDER NAME MASTERS SEED MOST
 
 It runs up to MOST tasks while FOLDER/control says `run`, starts no more while that says `drain`,
-and ends with its tasks on `stop`. FOLDER/NAME.journal records its calls, the verdicts and the
-updates; the tasks write to FOLDER/ran. It may be killed and restarted at any moment: the journal
-holds what it had begun, and RECONCILE answers for calls in flight. A framework whose name ends with
-an odd digit also submits tasks. Many of these are brief and alike, so agents get some lined up.
+releases its holds too on `release`, and ends with its tasks on `stop`. FOLDER/NAME.journal records
+its calls, the verdicts and the updates; the tasks write to FOLDER/ran. It may be killed and
+restarted at any moment: the journal holds what it had begun, and RECONCILE answers for calls in
+flight. A framework whose name ends with an odd digit also submits tasks. Many of these are brief
+and alike, so agents get some lined up. Some tasks are executors: calls run in them, and messages
+are sent to them.
 """
 
 from __future__ import annotations
@@ -17,14 +19,16 @@ import os
 import random
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
 from croupier.sdk import (
     CroupierError,
+    ExecutorSpec,
     Framework,
+    Message,
     NotFound,
     Offer,
     Resources,
@@ -33,20 +37,35 @@ from croupier.sdk import (
     TaskVerdict,
 )
 from croupier.sdk import TaskStatus as Status
+from tests.chaos.real.hold_keeper import HoldKeeper
 from tests.chaos.real.journal import (
     Answered,
     Asked,
     Begun,
     Entry,
+    HoldOffered,
     Journal,
     KillAnswered,
     KillAsked,
+    MessageAsked,
+    MessageHeard,
     Subscribed,
     Update,
     Void,
     read_entries,
 )
-from tests.chaos.real.work import BRIEF, FIRST, LIMIT, REST, Work, work_named, work_of
+from tests.chaos.real.memory import Memory, number_of
+from tests.chaos.real.work import (
+    BRIEF,
+    CALL,
+    EXECUTOR,
+    FIRST,
+    LIMIT,
+    REST,
+    Work,
+    work_named,
+    work_of,
+)
 
 UNIT = Resources.parse("cpus:1;mem:64MB")
 REFUSE_S = 0.3
@@ -57,49 +76,13 @@ SETTLE_S = 1.0
 # Of brief tasks: four of them fill an agent, and these many are queued or running.
 BRIEF_UNIT = Resources.parse("cpus:1;mem:500MB")
 MOST_BRIEF = 60
-
-
-class Memory:
-    """The state in the journal: rebuilt by reading it, updated by writing it."""
-
-    def __init__(self, entries: list[Entry]) -> None:
-        self.framework_id: str | None = None
-        self.unsettled: dict[str, None] = {}  # requested, without a verdict
-        self.open: dict[str, None] = {}  # launched, without a terminal status
-        self.handled: set[tuple[str, int]] = set()
-        self.kills: set[str] = set()  # requested, and not refused
-        self.killed: set[str] = set()  # answered: from here on the master sees to it
-        self.last = 0
-        for entry in entries:
-            self.take(entry)
-
-    def take(self, entry: Entry) -> None:
-        match entry:
-            case Subscribed(framework_id):
-                self.framework_id = framework_id
-            case Asked(task_ids):
-                self.unsettled.update(dict.fromkeys(task_ids))
-                self.last = max(self.last, *(int(t.rpartition("-")[2]) for t in task_ids))
-            case Answered(task_id, error):
-                # Updates that arrived before the verdict count.
-                if self.unsettled.pop(task_id, task_id) is None and not error:
-                    self.open[task_id] = None
-            case Void(task_id):
-                self.unsettled.pop(task_id, None)
-            case KillAsked(task_id):
-                self.kills.add(task_id)
-            case KillAnswered(task_id):
-                self.killed.add(task_id)
-            case Update() if entry.handled:
-                self._told(entry)
-
-    def _told(self, entry: Update) -> None:
-        if entry.sequence == 0:
-            return
-        self.handled.add((entry.task_id, entry.sequence))
-        if TaskState[entry.state].is_terminal:
-            self.unsettled.pop(entry.task_id, None)
-            self.open.pop(entry.task_id, None)
+# Of calls: these many take as much as another task.
+CALL_UNIT = Resources.parse("cpus:0.25;mem:16MB")
+CALLS_AT_ONCE = 4
+MOST_CALLS = 12
+# An executor takes a second to start.
+MOST_EXECUTORS = 2
+TALK_S = 0.1
 
 
 class Workload(Framework):
@@ -121,11 +104,13 @@ class Workload(Framework):
         self._submits = name[-1:] in tuple("13579")
         self._background: set[asyncio.Task[None]] = set()
         self._killing: set[str] = set()
+        self._holds = HoldKeeper(self, self._memory, self._write, seed, UNIT)
         self._write(Begun(os.getpid()))
 
     async def serve(self) -> None:
         """Run until the control file says `stop`."""
-        helpers = [asyncio.create_task(self._obey()), asyncio.create_task(self._settle())]
+        lasting = (self._obey(), self._settle(), self._talk(), self._holds.keep())
+        helpers = [asyncio.create_task(each) for each in lasting]
         try:
             await self.run()
         finally:
@@ -146,11 +131,12 @@ class Workload(Framework):
             await self.decline(offers, REFUSE_S)
             return
         for offer in offers:
-            chosen = list(self._next(offer, self._room))
-            if not chosen:
-                await self.decline(offer, REFUSE_S)
-                continue
-            await self._launch(offer, chosen)
+            if offer.hold_id:
+                self._write(HoldOffered(offer.hold_id))
+            await self._launch(offer, list(self._next(offer, self._room)))
+
+    async def on_message(self, message: Message) -> None:
+        self._write(MessageHeard(message.executor_id, int(message.data)))
 
     async def on_update(self, status: Status) -> None:
         key = status.task_id, status.sequence
@@ -168,31 +154,59 @@ class Workload(Framework):
 
     @property
     def _room(self) -> int:
-        return self._most - len(self._alive()) + self._brief()
+        return self._most - len(self._alive()) + self._brief() + self._living(CALL)
 
     def _alive(self) -> list[str]:
         return [*self._memory.open, *self._memory.unsettled]
 
     def _brief(self) -> int:
-        return sum(BRIEF in task_id for task_id in self._alive())
+        return self._living(BRIEF)
+
+    def _living(self, stem: str) -> int:
+        return sum(stem in task_id for task_id in self._alive())
 
     def _next(self, offer: Offer, room: int) -> Iterator[Work]:
         left = offer.resources
-        if room > 1 and left - UNIT >= UNIT and self._rng.random() < 0.2:
+        if room > 1 and left >= UNIT + UNIT and self._rng.random() < 0.2:
             left, room = left - UNIT - UNIT, room - 2
             yield from self._group()
+        if room > 0 and left >= UNIT + UNIT and self._living(EXECUTOR) < MOST_EXECUTORS:
+            left, room = left - UNIT - UNIT, room - 1
+            executor = self._work(EXECUTOR)
+            yield executor
+            yield from self._calls(executor.task_id)
+        for executor_id, agent_id in self._memory.executors.items():
+            if agent_id == offer.agent_id and left >= UNIT and self._living(CALL) < MOST_CALLS:
+                left -= UNIT
+                yield from self._calls(executor_id)
         while room > 0 and left >= UNIT:
             left, room = left - UNIT, room - 1
             yield work_of(self._seed, self.name, next(self._numbers))
 
     def _group(self) -> list[Work]:
         """Return the two tasks of a group."""
-        return [
-            work_of(self._seed, self.name + stem, next(self._numbers)) for stem in (FIRST, REST)
-        ]
+        return [self._work(stem) for stem in (FIRST, REST)]
+
+    def _calls(self, executor_id: str) -> list[Work]:
+        """Return some calls in an executor."""
+        stem = f"{CALL}{number_of(executor_id)}"
+        return [self._work(stem) for _ in range(CALLS_AT_ONCE)]
+
+    def _work(self, stem: str) -> Work:
+        return work_of(self._seed, self.name + stem, next(self._numbers))
 
     async def _launch(self, offer: Offer, chosen: list[Work]) -> None:
-        self._answered(await self.accept(offer, self._asked(chosen), REFUSE_S))
+        """Launch tasks on an offer, and sometimes hold some of it."""
+        hold = None
+        if not offer.hold_id and self._holds.has_room and self._rng.random() < 0.3:
+            hold = self._holds.next(offer)
+        tasks = self._asked(chosen) if chosen else []
+        if hold is not None:
+            self._answered(await self._holds.make(hold, offer, tasks, REFUSE_S))
+        elif tasks:
+            self._answered(await self.accept(offer, tasks, REFUSE_S))
+        else:
+            await self.decline(offer, REFUSE_S)
 
     async def _submit_some(self) -> None:
         """Submit a few tasks, if there may be more."""
@@ -202,6 +216,9 @@ class Workload(Framework):
         chosen = [work_of(self._seed, stem, next(self._numbers)) for stem in stems]
         if len(stems) > 1 and self._rng.random() < 0.3:
             chosen += self._group()
+        for executor_id in self._memory.executors:
+            if self._living(CALL) < MOST_CALLS:
+                chosen += self._calls(executor_id)
         if chosen:
             verdicts = await self.submit(self._asked(chosen))
             self._answered(verdicts)
@@ -210,21 +227,28 @@ class Workload(Framework):
                     self._kill_after(work, work.kill_after_s)
 
     def _asked(self, chosen: list[Work]) -> list[Task]:
-        ledger = str(self._folder / "ran")
         self._write(Asked(tuple(work.task_id for work in chosen)))
-        tasks = []
-        for work in chosen:
-            task = Task(
-                work.command(ledger),
-                resources=BRIEF_UNIT if work.is_brief else UNIT,
-                task_id=work.task_id,
-                limits=LIMIT if work.evades else "",
-                part=work.part if work.group else "member",
-            )
-            tasks.append(task.in_group(work.group) if work.group else task)
-        return tasks
+        return [self._task(work) for work in chosen]
 
-    def _answered(self, verdicts: list[TaskVerdict]) -> None:
+    def _task(self, work: Work) -> Task:
+        if work.executor:
+            return Task(
+                resources=CALL_UNIT,
+                task_id=work.task_id,
+                executor_id=work.executor,
+                data=work.data,
+            )
+        task = Task(
+            work.command(str(self._folder / "ran")),
+            resources=BRIEF_UNIT if work.is_brief else UNIT,
+            task_id=work.task_id,
+            limits=LIMIT if work.evades else "",
+            part=work.part if work.group else "member",
+            executor=ExecutorSpec() if work.is_executor else None,
+        )
+        return task.in_group(work.group) if work.group else task
+
+    def _answered(self, verdicts: Sequence[TaskVerdict]) -> None:
         for verdict in verdicts:
             told = (
                 "" if verdict.error is None else f"{type(verdict.error).__name__}: {verdict.error}"
@@ -287,9 +311,11 @@ class Workload(Framework):
     async def _change(self, told: str) -> None:
         match told:
             case "run":
+                self._holds.releases_all = False
                 await self.revive()
-            case "drain":
+            case "drain" | "release":
                 self._control = told
+                self._holds.releases_all = told == "release"
                 await self.suppress()
             case "stop":
                 await self.stop(teardown=True)
@@ -304,6 +330,16 @@ class Workload(Framework):
                     await self.reconcile(asked)
                 except CroupierError:
                     continue
+
+    async def _talk(self) -> None:
+        """Send messages to the executors that run."""
+        while True:
+            for executor_id in list(self._memory.executors):
+                number = self._memory.last_message + 1
+                self._write(MessageAsked(executor_id, number))
+                with suppress(CroupierError):
+                    await self.send_message(executor_id, str(number).encode())
+            await asyncio.sleep(TALK_S)
 
     def _write(self, entry: Entry) -> None:
         self._journal.write(entry)

@@ -20,6 +20,7 @@ from tests.chaos.real.ledger import parse_ledger
 from tests.chaos.real.leftovers import check_agent
 from tests.chaos.real.master_accounts import (
     Holder,
+    HoldLine,
     MasterAccounts,
     TaskLine,
     check_accounts,
@@ -68,6 +69,26 @@ def test_resources_offered_twice_are_found() -> None:
     assert "counted_twice" in kinds(replace(BUSY, agents=(more,)))
     (framework,) = BUSY.frameworks
     assert "counted_twice" in kinds(replace(BUSY, frameworks=(replace(framework, offered=ALL),)))
+
+
+def test_what_is_held_counts_once() -> None:
+    (agent,), (framework,), (role,) = BUSY.agents, BUSY.frameworks, BUSY.roles
+    held = replace(
+        BUSY,
+        cluster=replace(BUSY.cluster, held=UNIT),
+        agents=(replace(agent, held=UNIT),),
+        frameworks=(replace(framework, share_ppm=750_000),),
+        roles=(replace(role, used=UNIT + UNIT, share_ppm=750_000),),
+        holds=(HoldLine("h1", "a1", "f1", "ads/prod", UNIT),),
+    )
+    assert kinds(held) == set()
+    assert kinds(replace(held, cluster=BUSY.cluster)) == {"miscounted"}
+    assert kinds(replace(held, frameworks=BUSY.frameworks)) == {"share"}
+    assert "miscounted" in kinds(replace(held, agents=BUSY.agents))
+    over = replace(agent, held=ALL)
+    assert "counted_twice" in kinds(replace(held, agents=(over,)))
+    left = replace(IDLE, holds=held.holds)
+    assert "leak" in {violation.kind for violation in check_idle(left, ALL)}
 
 
 def test_a_wrong_share_is_found() -> None:
@@ -119,6 +140,9 @@ def test_work_follows_from_the_seed_and_the_id() -> None:
     assert work_named(3, "w-x-12") == work_of(3, "w-x", 12)
     assert work_of(3, "w", 1) == work_of(3, "w", 1)
     assert {work_of(3, "w", n).code for n in range(50)} != {0}
+    call = work_named(3, "w-call7-9")
+    assert (call.executor, call.is_executor) == ("w-executor-7", False)
+    assert work_named(3, call.executor).is_executor
 
 
 # Leftovers of ended tasks on agents are found.
