@@ -44,7 +44,8 @@ class Client:
 
     def __init__(self, folder: Path) -> None:
         self.journal, self.log = folder / "journal", folder / "client.log"
-        self.process: subprocess.Popen[bytes]
+        self.hold = folder / "hold"
+        self.process: subprocess.Popen[bytes] | None = None
 
     def start(
         self, library: str, address: str, total: int, *rest: str, scheme: str = "http"
@@ -72,6 +73,15 @@ class Client:
                 env={**os.environ, **environment},
             )
 
+    def has_ended(self) -> bool:
+        assert self.process is not None
+        return self.process.poll() is not None
+
+    def end(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
     def heard(self, kind: str, **fields: Any) -> list[dict[str, Any]]:
         """Return the lines of the journal of a kind, with these fields."""
         if not self.journal.exists():
@@ -89,7 +99,7 @@ class Client:
 
     async def ends(self) -> None:
         """Wait until the client has done all its work and has ended."""
-        await self.until(lambda: self.process.poll() is not None)
+        await self.until(self.has_ended)
         assert self.heard("done"), self.text()[-3000:]
 
     async def logs(self, words: str, number: int) -> None:
@@ -112,9 +122,28 @@ class Client:
 def client(tmp_path: Path) -> Iterator[Client]:
     client = Client(tmp_path)
     yield client
-    if client.process.poll() is None:
-        client.process.kill()
-    client.process.wait()
+    client.end()
+
+
+@pytest.fixture
+def clients(tmp_path: Path) -> Iterator[dict[str, Client]]:
+    """Clients with the libraries of PyPI, which go on until `all_end`."""
+    made = {library: Client(tmp_path / library) for library in PYTHON_CLIENTS}
+    for client in made.values():
+        client.hold.parent.mkdir()
+        client.hold.touch()
+    yield made
+    for client in made.values():
+        client.end()
+
+
+async def all_end(clients: dict[str, Client]) -> None:
+    """Let clients end, and wait until they have; each was one framework."""
+    for client in clients.values():
+        client.hold.unlink()
+    for client in clients.values():
+        await client.ends()
+        assert len({each["framework"] for each in client.heard("subscribed")}) == 1
 
 
 async def settled(cluster: Cluster) -> None:
@@ -122,39 +151,30 @@ async def settled(cluster: Cluster) -> None:
     await eventually(cluster.conserved, PATIENCE_S, what="nothing is used")
 
 
-@pytest.mark.parametrize("library", PYTHON_CLIENTS)
-async def test_a_framework_runs_its_tasks(library: str, client: Client, tmp_path: Path) -> None:
-    (at,) = free_addresses(1)
-    flags = ("--mesos-listen", str(at))
-    async with real_cluster(tmp_path, RESOURCES, flags=flags) as cluster:
-        client.start(library, str(at), 4)
-        await client.ends()
-        assert client.heard("update", state="TASK_KILLED")
-        await settled(cluster)
-        assert library not in {
-            name for name, view in (await cluster.frameworks()).items() if view.state == "connected"
-        }
-        assert not client.heard("error")
-
-
-@pytest.mark.parametrize("library", PYTHON_CLIENTS)
-async def test_a_framework_outlives_its_master_and_an_agent(
-    library: str, client: Client, tmp_path: Path
+async def test_frameworks_outlive_their_master_and_an_agent(
+    clients: dict[str, Client], tmp_path: Path
 ) -> None:
     (at,) = free_addresses(1)
     flags = ("--mesos-listen", str(at))
     async with real_cluster(tmp_path, RESOURCES, flags=flags) as cluster:
-        client.start(library, str(at), 12)
-        await client.finishes(3)
+        for library, client in clients.items():
+            client.start(library, str(at), 6)
+        for client in clients.values():
+            await client.finishes(3)
+            assert not client.heard("error")
         cluster.kill("host0")
         await cluster.start_agent("host0", RESOURCES)
-        await client.finishes(6)
+        for client in clients.values():
+            await client.finishes(6)
         cluster.kill("master")
         await cluster.start_master(*flags)
-        await client.ends()
-        assert len(client.heard("subscribed")) > 1
-        assert len({each["framework"] for each in client.heard("subscribed")}) == 1
+        await all_end(clients)
+        for client in clients.values():
+            assert client.heard("update", state="TASK_KILLED")
+            assert len(client.heard("subscribed")) > 1
         await settled(cluster)
+        views = (await cluster.frameworks()).items()
+        assert not clients.keys() & {name for name, view in views if view.state == "connected"}
 
 
 async def test_the_example_of_npm_runs_its_tasks(client: Client, tmp_path: Path) -> None:
@@ -181,9 +201,9 @@ async def test_the_example_of_npm_runs_its_tasks(client: Client, tmp_path: Path)
         await client.logs("TASK_FINISHED", client.text().count("TASK_FINISHED") + 3)
 
 
-@pytest.mark.parametrize("library", ["avmesos", "mesoshttp"])
-async def test_a_framework_uses_tls(library: str, client: Client, tmp_path: Path) -> None:
+async def test_frameworks_use_tls(clients: dict[str, Client], tmp_path: Path) -> None:
     """pymesos and the client of npm cannot."""
+    del clients["pymesos"]
     mine = authority().issue(tmp_path / "tls", "master/m1")
     (at,) = free_addresses(1)
     tls = ("--tls-cert", str(mine.cert), "--tls-key", str(mine.key), "--no-auth")
@@ -192,18 +212,22 @@ async def test_a_framework_uses_tls(library: str, client: Client, tmp_path: Path
     try:
         await cluster.start_master("--mesos-listen", str(at), *tls)
         await cluster.start_agent("host0", RESOURCES)
-        client.start(library, str(at), 6, scheme="https")
-        await client.finishes(2)
+        for library, client in clients.items():
+            client.start(library, str(at), 3, scheme="https")
+        for client in clients.values():
+            await client.finishes(2)
         cluster.kill("master")
         await cluster.start_master("--mesos-listen", str(at), *tls)
-        await client.ends()
+        await all_end(clients)
         await settled(cluster)
     finally:
         await cluster.stop()
 
 
 @pytest.mark.parametrize("library", PYTHON_CLIENTS)
-async def test_a_framework_has_a_token(library: str, client: Client, tmp_path: Path) -> None:
+async def test_a_framework_has_a_token(
+    library: str, clients: dict[str, Client], tmp_path: Path
+) -> None:
     """pymesos sends it as a password, the others in SUBSCRIBE."""
     async with secured_master(tmp_path, mesos_listen=ANY_PORT) as secured:
         secured.allow("client/alice", [Action.REGISTER], "role:*")
@@ -212,7 +236,7 @@ async def test_a_framework_has_a_token(library: str, client: Client, tmp_path: P
         async with RawAgent(secured.master.address, agent) as raw:
             await raw.register(agent_id="a1")
             token = secured.token_for("client/alice").text
-            client.start(library, str(secured.master.mesos_address), 1, token)
+            clients[library].start(library, str(secured.master.mesos_address), 1, token)
             launch = (await raw.next("launch")).launch
             assert launch.task.task_id == "victim-1"
             (framework,) = secured.state.frameworks.values()
@@ -252,7 +276,7 @@ async def test_processes_of_pymesos_run_on_agents(client: Client, tmp_path: Path
         module = "tests.harness.mesos_clients.run_pymesos_subprocess"
         command = [python, "-W", "ignore", "-m", module, str(client.journal)]
         client.run(command, tmp_path, MESOS_MASTER=str(at))
-        await client.until(lambda: client.process.poll() is not None)
+        await client.until(client.has_ended)
         assert client.heard("done"), client.text()[-3000:]
         codes = [(each["code"], each["out"]) for each in client.heard("ended")]
         assert codes == [(3, "through an agent"), (-signal.SIGTERM, "")]
@@ -281,7 +305,7 @@ class TwoMasters(Cluster):
         listen, http, mesos = map(str, self.places[name])
         self._start(
             name, "croupier.master", "--listen", listen, "--http", http, "--mesos-listen", mesos,
-            "--store", self._store, "--lease", "2s",
+            "--store", self._store, "--lease", "8s",
         )  # fmt: skip
 
     async def leads(self, name: str) -> None:
@@ -294,7 +318,7 @@ class TwoMasters(Cluster):
         async def answers() -> bool:
             try:
                 request = operator_pb2.GetMasterRequest()
-                return (await self.operator.GetMaster(request, timeout=1)).leader
+                return (await self.operator.GetMaster(request, timeout=5)).leader
             except grpc.aio.AioRpcError:
                 return False
 
@@ -316,8 +340,8 @@ async def is_follower(gateway: str) -> None:
     await eventually(redirects, PATIENCE_S)
 
 
-@pytest.mark.parametrize("library", ["avmesos", "pymesos"])
-async def test_a_framework_follows_the_leader(library: str, client: Client, tmp_path: Path) -> None:
+async def test_frameworks_follow_the_leader(clients: dict[str, Client], tmp_path: Path) -> None:
+    del clients["mesoshttp"]
     (tmp_path / "etcd").mkdir()
     with running_etcd(tmp_path / "etcd") as etcd:
         masters = TwoMasters(tmp_path, str(etcd.target("mesos")))
@@ -327,14 +351,15 @@ async def test_a_framework_follows_the_leader(library: str, client: Client, tmp_
             masters.begin("two")
             await masters.start_agent("host0", RESOURCES)
             await is_follower(masters.gateway("two"))
-            client.start(library, masters.gateway("two"), 12)
-            await client.finishes(3)
+            for library, client in clients.items():
+                client.start(library, masters.gateway("two"), 6)
+            for client in clients.values():
+                await client.finishes(3)
             masters.kill("one")
             await masters.leads("two")
             # pymesos tries the address of the leader that it was sent to, for ever.
             masters.begin("one")
-            await client.ends()
-            assert len({each["framework"] for each in client.heard("subscribed")}) == 1
+            await all_end(clients)
             await settled(masters)
         finally:
             await masters.stop()

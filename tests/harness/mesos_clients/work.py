@@ -1,7 +1,7 @@
 """The work that every client of Mesos does in tests: short tasks in turn, and one that is killed.
 
 A task that is lost is launched again under another id. What the client hears goes to a journal, as
-lines of JSON.
+lines of JSON. A file `hold` beside the journal keeps it at work.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ class Work:
 
     def __init__(self, total: int, journal: Path) -> None:
         self.total, self._journal = total, journal
+        self._hold = journal.with_name("hold")
         self.finished: set[str] = set()
         self._launched = 0
         # The one short task that is out, and when it was launched.
@@ -41,7 +42,11 @@ class Work:
     @property
     def is_done(self) -> bool:
         """Whether all short tasks have finished, and the other one was killed."""
-        return len(self.finished) >= self.total and self._victim_done
+        return not self._has_more and self._victim_done
+
+    @property
+    def _has_more(self) -> bool:
+        return len(self.finished) < self.total or self._hold.exists()
 
     def next_tasks(self, agent_id: dict[str, str]) -> list[dict[str, Any]]:
         """Return the tasks to launch on an agent now."""
@@ -52,7 +57,7 @@ class Work:
             found.append(self._task(self._victim, "sleep 600", agent_id))
         # A task whose launch was lost on the way is given up.
         is_free = self._out is None or time.monotonic() - self._out[1] > PATIENCE_S
-        if is_free and len(self.finished) < self.total:
+        if is_free and self._has_more:
             self._launched += 1
             name = f"short-{self._launched}"
             self._out = (name, time.monotonic())
