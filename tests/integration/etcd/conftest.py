@@ -34,7 +34,7 @@ class Masters:
         return client
 
     def election(
-        self, name: str = "a:1", lease_s: float = 2.0, client: EtcdClient | None = None
+        self, name: str = "a:1", lease_s: float = 30.0, client: EtcdClient | None = None
     ) -> EtcdElection:
         """Return an election that is closed after the test."""
         client = client or self.client()
@@ -43,7 +43,7 @@ class Masters:
         return election
 
     async def leading(
-        self, name: str = "a:1", lease_s: float = 5.0, client: EtcdClient | None = None
+        self, name: str = "a:1", lease_s: float = 30.0, client: EtcdClient | None = None
     ) -> tuple[EtcdElection, EtcdStore]:
         """Return the election and the loaded store of a leading master."""
         client = client or self.client()

@@ -146,7 +146,7 @@ async def restore_keys(masters: Masters, kept: list[pb.KeyValue]) -> None:
 def master(masters: Masters) -> MasterDaemon:
     target = masters.etcd.target(masters.prefix)
     return MasterDaemon(
-        MasterConfig(listen=ANY_PORT, http=ANY_PORT, store=StoreChoice(None, target), lease=2)
+        MasterConfig(listen=ANY_PORT, http=ANY_PORT, store=StoreChoice(None, target), lease=30)
     )
 
 
