@@ -58,18 +58,22 @@ async def test_silent_tasks_leave_their_directory_to_the_next_and_have_empty_out
 ) -> None:
     sandboxes = tmp_path / "work" / "sandboxes"
     known = serving.agent.state.tasks
-    for number in range(20):
-        master.launch(program(f"t{number}", "true"))
-        await master.state(f"t{number}", FINISHED)
+    left: set[str] = set()
+    # On a busy machine few end within 5 ms; the others keep their directories.
+    for count in range(1, 200):
+        master.launch(program(f"t{count - 1}", "true"))
+        await master.state(f"t{count - 1}", FINISHED)
         await eventually(lambda: not known, what="the end is acknowledged")
-    left = {path.name for path in sandboxes.glob("*/*")}
-    assert 0 < len(left) < 20
-    for number in range(20):
+        left = {path.name for path in sandboxes.glob("*/*")}
+        if count >= 20 and len(left) < count:
+            break
+    assert 0 < len(left) < count
+    for number in range(count):
         assert await get(client, serving, f"/output/{F}/t{number}/stdout") == (200, "")
         status, listed = await get(client, serving, f"/files/{F}/t{number}?list=1")
         names = [each["name"] for each in json.loads(listed)["entries"]]
         assert (status, set(names) <= {"stdout", "stderr"}) == (200, True)
-    gone = next(f"t{number}" for number in range(20) if f"t{number}" not in left)
+    gone = next(f"t{number}" for number in range(count) if f"t{number}" not in left)
     master.statuses.clear()
     master.launch(program(gone, "true"))
     dropped = await master.state(gone, TaskState.DROPPED)

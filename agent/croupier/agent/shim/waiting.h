@@ -24,7 +24,9 @@
 
 #define MOST_BYTES 65536
 #define MOST_WORDS 8192
+#ifndef SOON_NS /* Tests set more than a busy machine needs to run a short task. */
 #define SOON_NS 5000000L
+#endif
 
 enum { SOCKET = 3, SPARE = 5, GIVEN = 2, FIRST_FREE = 7 };
 
