@@ -16,7 +16,15 @@ from tests.harness.open_directory import open_directory
 from tests.harness.scripted_master import ScriptedMaster
 from tests.harness.uml import in_guest
 
-collect_ignore = [] if in_guest() else ["cgroup2", "systemd"]
+GUESTS = ("cgroup2", "systemd")
+collect_ignore = [] if in_guest() else GUESTS
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Refuse a test of a guest that is named on this machine, which it would change."""
+    if item.path.parent.name in GUESTS and not in_guest():
+        pytest.fail("it runs in a guest: see test_guests.py", pytrace=False)
 
 
 @pytest.fixture(scope="session")
