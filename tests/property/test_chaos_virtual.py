@@ -8,6 +8,9 @@ from tests.chaos.virtual.mutants import MUTANTS
 from tests.chaos.virtual.runs import run, shrunk
 from tests.harness.effort import portion
 
+# A search from an outdated first seed takes minutes beside other tests.
+pytestmark = pytest.mark.timeout(600)
+
 SEEDS = portion(60)
 # Worlds that the judge once got wrong: an older store brings a task back whose end only a replaced
 # run knew; a master that was paused sends a refusal on a stream that its framework has closed.
