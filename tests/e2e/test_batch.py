@@ -254,7 +254,7 @@ async def test_ctrl_c_ends_tasks_and_resume_runs_them_again(world: World) -> Non
     code, out, err = await world.finished(process)
     assert (code, out) == (130, "")
     assert "stopped, 1 of 5 done, 4 waiting; --resume continues this run" in err
-    assert await world.cluster.conserved()
+    await eventually(world.cluster.conserved, 20)
     assert await world.cluster.frameworks() == {}
     (world.work_dir / "go").write_text("")
     code, out, err = await world.finished(world.batch("--resume"))

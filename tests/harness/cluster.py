@@ -118,7 +118,7 @@ class Cluster:
         """Signal a daemon, wait for its end, and return its exit code."""
         process = self.processes.pop(name)
         process.send_signal(number)
-        return process.wait(timeout=15)
+        return process.wait(timeout=60)
 
     def log(self, name: str) -> str:
         """Return the log of a daemon; empty if a test has replaced it by a device."""

@@ -21,7 +21,7 @@ from tests.harness.agent_defaults import LOCAL_FLAGS
 from tests.harness.cluster import processes_with
 
 BIN = Path(sys.executable).parent
-READY_S = 40.0
+READY_S = 90.0
 
 
 @dataclass

@@ -38,7 +38,7 @@ from tests.harness.proxy import Proxy
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 HAS = "cpus:8;mem:2GB;disk:1GB;ports:[31000-31999]"
-START_S = 30.0
+START_S = 90.0
 HEARTBEAT_S = 0.5
 AGENT_TIMEOUT_S = 5.0
 LEASE_S = 2.0
@@ -177,7 +177,7 @@ class Cluster:
             if not daemon.runs:
                 continue
             try:
-                told = await self._operator(name).GetMaster(pb.GetMasterRequest(), timeout=1)
+                told = await self._operator(name).GetMaster(pb.GetMasterRequest(), timeout=3)
             except grpc.aio.AioRpcError:
                 continue
             if told.leader:

@@ -15,7 +15,7 @@ from croupier.master.core.records import Registry
 from tests.harness.effort import portion
 from tests.harness.sqlite_stores import read
 
-ROUNDS = portion(60)
+ROUNDS = portion(40)
 # Records of one commit; more than a page of the file, so a partial write is possible.
 PART = 40
 
