@@ -201,11 +201,8 @@ def _note(text: str) -> None:
 def print_output(target: Target, task: TaskName, part: OutputPart, *, raw: bool) -> None:
     """Write a part of a task's output to stdout.
 
-    With `raw`, a terminal gets it as it is.
-
-    Raises:
-        CroupierError: if no master can be reached, or the master refuses.
-        BrokenPipeError: if the reader has closed our output.
+    With `raw`, a terminal gets it as it is. Raises CroupierError if no master can be reached, or
+    the master refuses; BrokenPipeError if the reader has closed our output.
     """
     task = resolve(target, task)
     if part.tail is not None and part.tail < 0:

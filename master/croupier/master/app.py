@@ -100,8 +100,7 @@ class MasterDaemon:
     async def start(self) -> None:
         """Listen; without other masters, wait until the first term has begun.
 
-        Raises:
-            CroupierError: if the store cannot be read or a port is taken.
+        Raises CroupierError if the store cannot be read or a port is taken.
         """
         self._loop_watch.start()
         box = await asyncio.to_thread(self._config.secret_box)
@@ -263,8 +262,7 @@ class MasterDaemon:
     async def _trace(self, known_at: Address) -> None:
         """Begin to send traces of tasks, if there is a collector for them.
 
-        Raises:
-            InvalidRequest: if OpenTelemetry cannot be used.
+        Raises InvalidRequest if OpenTelemetry cannot be used.
         """
         flags = self._config.tracing
         if not flags.otel_endpoint:

@@ -50,8 +50,7 @@ PASS_BUDGET = 1000
 class Batch:
     """Events that are decided, committed and performed together.
 
-    Attributes:
-        effects: of all events decided so far, in order.
+    `effects`: of all events decided so far, in order.
     """
 
     def __init__(self, state: State, on_decided: OnDecided) -> None:
@@ -64,8 +63,7 @@ class Batch:
     ) -> Iterator[None]:
         """Decide `events`, and before them the passed deadlines if `may_expire`.
 
-        Yields:
-            None, at each moment at which the caller may let other work run.
+        Yields None at each moment at which the caller may let other work run.
         """
         deadline = self._state.next_deadline()
         if may_expire and deadline is not None and deadline <= now:

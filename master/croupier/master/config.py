@@ -48,8 +48,7 @@ class StoreChoice:
     def parse(cls, text: str) -> StoreChoice:
         """Read `memory`, `sqlite:PATH` or `etcd://HOST:PORT[,...]/PREFIX`.
 
-        Raises:
-            InvalidRequest: if it is none of these.
+        Raises InvalidRequest if it is none of these.
         """
         if text == "memory":
             return cls(None)
@@ -73,8 +72,7 @@ class StoreChoice:
 class MasterConfig:
     """A master's configuration, validated on construction.
 
-    Raises:
-        InvalidRequest: if a value is out of bounds, or would expose the master unprotected.
+    Raises InvalidRequest if a value is out of bounds, or would expose the master unprotected.
     """
 
     listen: Annotated[Address, read_by(Address.parse)] = DEFAULT_MASTER

@@ -60,8 +60,7 @@ T = TypeVar("T")
 class StallGuard:
     """Decides whether deadlines may expire. All times are seconds on one monotonic clock.
 
-    Attributes:
-        grace_until: end of the grace period; None if the master has not stalled.
+    `grace_until`: end of the grace period; None if the master has not stalled.
     """
 
     def __init__(self) -> None:
@@ -161,9 +160,7 @@ class Driver:
     async def ask(self, make_event: Callable[[int], Question[T]]) -> T:
         """Ask the core, in order with all events, and wait for its answer.
 
-        Raises:
-            CroupierError: if that is the answer.
-            Unavailable: if there is none within 10 s.
+        Raises CroupierError if that is the answer; Unavailable if there is none within 10 s.
         """
         if self._closed is not None:
             raise self._closed
@@ -197,8 +194,7 @@ class Driver:
     async def run(self) -> None:
         """Drive until cancelled, or until the core or the store fails.
 
-        Raises:
-            FailedOver: if this master no longer leads; no effect was performed since.
+        Raises FailedOver if this master no longer leads; no effect was performed since.
         """
         recorder = self._recorder
         while True:

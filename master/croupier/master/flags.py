@@ -220,8 +220,7 @@ class OidcFlags:
     def provider(self, clock: Clock) -> Provider | None:
         """Return the provider, which verifies its tokens; None if there is none.
 
-        Raises:
-            InvalidRequest: if the extra `oidc` is not installed.
+        Raises InvalidRequest if the extra `oidc` is not installed.
         """
         if not self.oidc_issuer:
             return None

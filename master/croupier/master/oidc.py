@@ -72,8 +72,7 @@ def keys_of(document: Mapping[str, Any]) -> Keys:
 def key_id_of(token: str) -> str:
     """Return the id of the key that the token names as its signer; empty if it names none.
 
-    Raises:
-        Unauthenticated: if it is malformed, or of an algorithm or a type that is not accepted.
+    Raises Unauthenticated if it is malformed, or of an algorithm or a type that is not accepted.
     """
     try:
         header = jwt.get_unverified_header(token)
@@ -118,9 +117,8 @@ def _usable(document: Mapping[str, Any]) -> PyJWK | None:
 def caller_of(claims: Mapping[str, Any], expected: OidcFlags, now_s: float) -> Caller:
     """Return the caller that verified claims name; `now_s`: seconds since the epoch.
 
-    Raises:
-        Unauthenticated: if the token is of another issuer, for another audience, not valid now, or
-            malformed.
+    Raises Unauthenticated if the token is of another issuer, for another audience, not valid now,
+    or malformed.
     """
     if claims.get("iss") != expected.oidc_issuer:
         raise Unauthenticated("the token is of another issuer")
@@ -181,9 +179,8 @@ class Provider:
     async def verify(self, token: str) -> Caller | None:
         """Return the caller, without its host; None if this has not the form of a signed token.
 
-        Raises:
-            Unauthenticated: if the token is not valid.
-            Unavailable: if the provider cannot be asked for the key that it names.
+        Raises Unauthenticated if the token is not valid; Unavailable if the provider cannot be
+        asked for the key that it names.
         """
         if _FORM.fullmatch(token) is None:
             return None
@@ -193,9 +190,8 @@ class Provider:
     async def _key(self, key_id: str) -> PyJWK:
         """Return the key of that id; without an id the only key, if there is one.
 
-        Raises:
-            Unauthenticated: if the provider has no such key.
-            Unavailable: if the provider cannot be asked, and the key is not known.
+        Raises Unauthenticated if the provider has no such key; Unavailable if the provider cannot
+        be asked, and the key is not known.
         """
         now = self._clock.now()
         if self._find(key_id) is None or now - self._read_at > MOST_S:
@@ -243,8 +239,7 @@ class Provider:
     async def _fetched(self) -> Keys:
         """Fetch the discovery document, and the keys that it names.
 
-        Raises:
-            Unavailable: if that fails, or the document is of another issuer.
+        Raises Unavailable if that fails, or the document is of another issuer.
         """
         where = f"{self._issuer.rstrip('/')}/.well-known/openid-configuration"
         document = await fetch_json(where)

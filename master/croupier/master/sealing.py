@@ -250,8 +250,7 @@ class KeyBox:
     def open(self, place: SecretPlace, sealed: SealedValue) -> str:
         """Return the plain value, by the key that sealed it.
 
-        Raises:
-            Unopenable: if there is no such key, or the value was sealed for another place.
+        Raises Unopenable if there is no such key, or the value was sealed for another place.
         """
         from cryptography.exceptions import InvalidTag
 

@@ -104,8 +104,7 @@ class Session(ABC, Generic[MessageT]):
 class FrameworkSession(Session[ToFramework]):
     """A framework's stream, which carries the description of each agent once.
 
-    Attributes:
-        framework_id: the framework that has subscribed; empty before.
+    `framework_id`: the framework that has subscribed; empty before.
     """
 
     _wire = framework_pb2.Event
@@ -127,8 +126,7 @@ class FrameworkSession(Session[ToFramework]):
     def seal(self, task: TaskInfo, values: SecretValues) -> TaskInfo:
         """Return a task of the framework with its secrets sealed.
 
-        Raises:
-            InvalidRequest: if the master has no key, or others can read the stream.
+        Raises InvalidRequest if the master has no key, or others can read the stream.
         """
         if not self.is_private:
             raise InvalidRequest(
@@ -162,8 +160,7 @@ class AgentSession(Session[ToAgent]):
     def _encode(self, message: ToAgent) -> agent_pb2.Order:
         """Encode a message; secrets are in plain text from here to the agent.
 
-        Raises:
-            Unopenable: if a secret of a launch cannot be opened.
+        Raises Unopenable if a secret of a launch cannot be opened.
         """
         if isinstance(message, Registered):
             self._agent_id, self.heartbeat_s = message.agent_id, message.heartbeat_s

@@ -68,7 +68,6 @@ class Sessions:
     """All open sessions; the `Peers` of the driver.
 
     Attributes:
-        limits: the limits of sessions.
         registering: bytes of tasks of agents that have not sent REGISTER yet.
         proofs: make and judge proofs of launches; None: launches need no proof.
         dropped: messages for sessions that had ended or had no room.
@@ -115,8 +114,7 @@ class Sessions:
     ) -> FrameworkSession:
         """Open a session for a framework; `is_private`: encrypted or local.
 
-        Raises:
-            Unavailable: if too many are open.
+        Raises Unavailable if too many are open.
         """
         return self.open_session(FrameworkSession, caller, is_private=is_private)
 

@@ -183,8 +183,7 @@ def made_scalar(name: str, thousandths: int) -> Json:
 def milli(amount: float) -> int:
     """Return thousandths of a scalar, rounded as Mesos does.
 
-    Raises:
-        InvalidRequest: if it is no number, or positive and below a thousandth.
+    Raises InvalidRequest if it is no number, or positive and below a thousandth.
     """
     if not math.isfinite(amount) or abs(amount) > 2**52:
         raise InvalidRequest("a scalar is not a number")

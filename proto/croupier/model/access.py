@@ -104,8 +104,7 @@ class Object:
     def parse(cls, text: str) -> Object:
         """Read `role:PATH`, `agent:ID`, `user:NAME`, `image:NAME` or `cluster`.
 
-        Raises:
-            InvalidRequest: if it is none of these.
+        Raises InvalidRequest if it is none of these.
         """
         kind, name = split_object(text)
         if kind is ObjectKind.ROLE:

@@ -12,9 +12,8 @@ from croupier.model.principal import check_principal
 def check_rule(rule: access.Rule) -> access.Rule:
     """Return `rule` if it is legal.
 
-    Raises:
-        InvalidRequest: if its name, subject or object is malformed, it has no action, or an
-            action that does not take the object.
+    Raises InvalidRequest if its name, subject or object is malformed, it has no action, or an
+    action that does not take the object.
     """
     check_id("rule", rule.name)
     if rule.name in (each.name for each in access.BUILTIN_RULES):

@@ -54,9 +54,8 @@ class Pattern:
     def __init__(self, text: str) -> None:
         """Compile `text`.
 
-        Raises:
-            InvalidRequest: if it is malformed, over 1,024 bytes, or too complex; or if RE2 is
-                not installed.
+        Raises InvalidRequest if it is malformed, over 1,024 bytes, or too complex; or if RE2 is not
+        installed.
         """
         self.text = text
         self._compiled = _compile(_encoded(text))
@@ -187,9 +186,8 @@ def not_equals(attribute: str, value: str) -> Constraint:
 def matches(attribute: str, pattern: str) -> Constraint:
     """Accept only agents whose whole `attribute` the regular expression matches.
 
-    Raises:
-        InvalidRequest: if the pattern is not in RE2's syntax, is over 1,024 bytes, or compiles to
-            too many instructions.
+    Raises InvalidRequest if the pattern is not in RE2's syntax, is over 1,024 bytes, or compiles to
+    too many instructions.
     """
     return Constraint(attribute, Operator.MATCHES, pattern)
 
@@ -212,8 +210,7 @@ def not_exists(attribute: str) -> Constraint:
 def enforces(*features: str) -> Constraint:
     """Accept only agents that can enforce all of these features, such as `memory` or `images`.
 
-    Raises:
-        InvalidRequest: if there are none, or one is unknown.
+    Raises InvalidRequest if there are none, or one is unknown.
     """
     known = feature_names(known_features(features))
     if not known or len(known) < len(set(features)):
@@ -240,10 +237,8 @@ def check_attribute_name(name: str) -> str:
 def parse_attributes(text: str) -> dict[str, AttributeValue]:
     """Read `rack:r1;zone:a;cores:8;slots:[1-4]`.
 
-    A number in another form than `str` writes is text: `version:1.10`.
-
-    Raises:
-        InvalidRequest: if `text` has another form.
+    A number in another form than `str` writes is text: `version:1.10`. Raises InvalidRequest if
+    `text` has another form.
     """
     attributes: dict[str, AttributeValue] = {}
     for name, value in parse_pairs(text, "NAME:VALUE (example: rack:r1;zone:a)").items():

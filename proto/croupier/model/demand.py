@@ -133,10 +133,8 @@ def check_demands(demands: Iterable[Demand], roles: Sequence[Role] = ()) -> tupl
         demands: of one framework; each is checked by itself too.
         roles: the framework's; if there are none, demands may name any.
 
-    Raises:
-        InvalidRequest: if there are over 64, two have the same shape, role and constraints, their
-            patterns are too complex together, or one names a role that the framework does not
-            have.
+    Raises InvalidRequest if there are over 64, two have the same shape, role and constraints, their
+    patterns are too complex together, or one names a role that the framework does not have.
     """
     kept: list[Demand] = []
     seen: set[tuple[object, ...]] = set()

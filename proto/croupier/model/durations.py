@@ -55,8 +55,7 @@ def _parts(seconds: float, units: Sequence[str]) -> list[tuple[int, str]]:
 def to_milliseconds(name: str, seconds: float) -> int:
     """Return `seconds` in whole milliseconds; `name` names the argument in the error.
 
-    Raises:
-        InvalidRequest: if it is negative, not a number, or over 365 days.
+    Raises InvalidRequest if it is negative, not a number, or over 365 days.
     """
     if math.isnan(seconds) or not 0 <= seconds <= MAX_WAIT_S:
         raise InvalidRequest(f"{name} must be between 0 seconds and 365 days, not {seconds}")

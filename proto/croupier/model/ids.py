@@ -42,9 +42,8 @@ _ASSIGNED = re.compile(r".+-([1-9][0-9]*-[AFHO][1-9][0-9]*)|(A[0-9a-f]{6})[0-9a-
 def check_id(kind: str, value: str) -> str:
     """Return `value` if it is a legal id.
 
-    Raises:
-        InvalidRequest: if it is empty, over 255 bytes, `.` or `..`, or holds a
-            slash, a backslash, white space or a control character.
+    Raises InvalidRequest if it is empty, over 255 bytes, `.` or `..`, or holds a slash, a
+    backslash, white space or a control character.
     """
     if _is_usual(value) and value not in (".", ".."):
         return value
@@ -93,9 +92,8 @@ def check_role(value: str) -> Role:
 def check_roles(values: Iterable[str]) -> tuple[Role, ...]:
     """Return `values` as the roles of one framework.
 
-    Raises:
-        InvalidRequest: if there are none or over 32, one is illegal or given twice, or all together
-            have over 4,096 bytes or 128 components.
+    Raises InvalidRequest if there are none or over 32, one is illegal or given twice, or all
+    together have over 4,096 bytes or 128 components.
     """
     roles = tuple(check_role(value) for value in islice(values, MAX_ROLES + 1))
     if not roles:

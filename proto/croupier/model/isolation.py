@@ -200,8 +200,7 @@ _COUNTED: Final = ("pids", "files")
 def parse_limits(text: str) -> Limits:
     """Read limits such as `pids:4096;mem:1GB`; an empty text sets none.
 
-    Raises:
-        InvalidRequest: if a name is unknown, or an amount is not a number in its range.
+    Raises InvalidRequest if a name is unknown, or an amount is not a number in its range.
     """
     given = Resources.parse(text)
     for name, amount in parse_pairs(text, "NAME:AMOUNT").items() if text else ():

@@ -67,10 +67,8 @@ def check_principal(text: str) -> PrincipalName:
     """Return `text` if it is the name of a principal.
 
     The name of an agent is its id. Subjects of identity providers may hold slashes and colons.
-
-    Raises:
-        InvalidRequest: if it is not `KIND/NAME`, is too long, or holds white space or control
-            characters.
+    Raises InvalidRequest if it is not `KIND/NAME`, is too long, or holds white space or control
+    characters.
     """
     kind, slash, name = text.partition("/")
     known = [each.value for each in PrincipalKind]

@@ -21,8 +21,7 @@ MAX_RANGES = 1_000
 def make_ranges(pairs: Iterable[Range]) -> Ranges:
     """Return the ranges of `pairs`, sorted and coalesced. O(n log n).
 
-    Raises:
-        InvalidRequest: if a range is empty, negative, too large or overlaps another.
+    Raises InvalidRequest if a range is empty, negative, too large or overlaps another.
     """
     ordered = sorted(pairs)
     if len(ordered) > MAX_RANGES:

@@ -60,9 +60,8 @@ class Resources:
     ) -> None:
         """Check and keep the amounts.
 
-        Raises:
-            InvalidRequest: if a name or an item is illegal, a name is used for two
-                kinds, an amount is negative or too large, or there are over 64 names.
+        Raises InvalidRequest if a name or an item is illegal, a name is used for two kinds, an
+        amount is negative or too large, or there are over 64 names.
         """
         kept_scalars = {n: m for n, m in (scalars or {}).items() if check_milli(n, m)}
         kept_ranges = {n: rng.make_ranges(r) for n, r in (ranges or {}).items() if r}
@@ -74,8 +73,7 @@ class Resources:
     def parse(cls, text: str) -> Resources:
         """Read `name:amount` pairs joined by `;`, as in `cpus:4;mem:8GB;ports:[31000-32000]`.
 
-        Raises:
-            InvalidRequest: if `text` has another form; the message says where.
+        Raises InvalidRequest if `text` has another form; the message says where.
         """
         scalars: dict[str, int] = {}
         ranges: dict[str, Ranges] = {}
@@ -222,8 +220,7 @@ class Resources:
     def carve(self, free: Resources, units: int) -> Resources:
         """Return `units` times this out of `free`; of ranges, the lowest numbers.
 
-        Raises:
-            ValueError: if `free` has less.
+        Raises ValueError if `free` has less.
         """
         if units < 1:
             return NOTHING
@@ -293,8 +290,7 @@ def sum_of(amounts: Iterable[Resources]) -> Resources:
 def check_names(names: list[str]) -> None:
     """Check the names of the resources of one amount.
 
-    Raises:
-        InvalidRequest: if one is illegal or given twice, or there are over 64.
+    Raises InvalidRequest if one is illegal or given twice, or there are over 64.
     """
     if len(names) > MAX_NAMES:
         raise InvalidRequest(f"more than {MAX_NAMES} resources")

@@ -72,9 +72,8 @@ class RoleSettings:
     def check(self) -> None:
         """Check the settings.
 
-        Raises:
-            InvalidRequest: if a weight, a name or an amount is invalid, or a guarantee is above
-                its limit.
+        Raises InvalidRequest if a weight, a name or an amount is invalid, or a guarantee is above
+        its limit.
         """
         check_weight("the weight", self.weight)
         for named in (self.resource_weights, self.guarantee, self.limit):
@@ -112,8 +111,7 @@ def is_within(role: Role, other: Role) -> bool:
 def check_weight(what: str, weight: int) -> int:
     """Return `weight`, in thousandths, if it can be one; `what` names it in the error.
 
-    Raises:
-        InvalidRequest: if it is not above 0 and at most 1,000,000 times a thousand.
+    Raises InvalidRequest if it is not above 0 and at most 1,000,000 times a thousand.
     """
     if not 0 < weight <= MAX_WEIGHT:
         most = format_milli(MAX_WEIGHT)
@@ -126,8 +124,7 @@ def check_weight(what: str, weight: int) -> int:
 def parse_weight(what: str, text: str) -> int:
     """Return the thousandths of the weight in `text`, such as `0.5`; `what` names it in errors.
 
-    Raises:
-        InvalidRequest: if it is not a number above 0 and at most 1,000,000, in thousandths.
+    Raises InvalidRequest if it is not a number above 0 and at most 1,000,000, in thousandths.
     """
     try:
         weight = parse_scalar(what, text)
@@ -141,8 +138,7 @@ def parse_weight(what: str, text: str) -> int:
 def parse_amounts(text: str) -> dict[str, int]:
     """Read scalars such as `cpus:4;mem:8GB` as thousandths; an amount of 0 is kept.
 
-    Raises:
-        InvalidRequest: if `text` has another form; the message says where.
+    Raises InvalidRequest if `text` has another form; the message says where.
     """
     pairs = parse_pairs(text, "NAME:AMOUNT (example: cpus:4;mem:8GB)")
     check_names(list(pairs))

@@ -28,8 +28,7 @@ _MIB_OF = {"": Fraction(1)} | {
 def parse_pairs(text: str, form: str) -> dict[str, str]:
     """Read `NAME:VALUE` pairs joined by `;`; errors describe one as `form`.
 
-    Raises:
-        InvalidRequest: if a pair is malformed, or a name is given twice.
+    Raises InvalidRequest if a pair is malformed, or a name is given twice.
     """
     pairs: dict[str, str] = {}
     for part in filter(None, map(str.strip, text.split(";"))):
@@ -45,9 +44,8 @@ def parse_pairs(text: str, form: str) -> dict[str, str]:
 def parse_scalar(name: str, text: str) -> int:
     """Return the thousandths in `text`, such as `.5` or, for mem and disk, `8GB`.
 
-    Raises:
-        InvalidRequest: if it is not a number, negative, too large, has a unit that
-            `name` does not take, or is finer than a thousandth.
+    Raises InvalidRequest if it is not a number, negative, too large, has a unit that `name` does
+    not take, or is finer than a thousandth.
     """
     match = _AMOUNT.match(text.strip())
     if match is None:
@@ -61,10 +59,8 @@ def parse_scalar(name: str, text: str) -> int:
 def check_unit(name: str, text: str) -> str:
     """Return `text` if it is no bare number, or if `name` takes no unit.
 
-    Users of other systems mean bytes, kilobytes or megabytes by a bare number.
-
-    Raises:
-        InvalidRequest: if it lacks its unit.
+    Users of other systems mean bytes, kilobytes or megabytes by a bare number. Raises
+    InvalidRequest if it lacks its unit.
     """
     if name in SIZED and _BARE.match(text.strip()):
         bare = text.strip()

@@ -122,10 +122,8 @@ NO_SECRETS: Final = SecretValues()
 def check_secret_names(names: Collection[str]) -> None:
     """Check the number of secrets and the form of their names.
 
-    A malformed name is not quoted: it may be a value in the wrong place.
-
-    Raises:
-        InvalidRequest: if there are too many, or one is malformed.
+    A malformed name is not quoted: it may be a value in the wrong place. Raises InvalidRequest if
+    there are too many, or one is malformed.
     """
     if len(names) > MAX_SECRETS:
         raise InvalidRequest(f"a task has more than {MAX_SECRETS} secrets")

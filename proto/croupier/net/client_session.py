@@ -84,9 +84,7 @@ class SessionTimes:
 class Disconnection:
     """The end of a stream that another follows, for the log.
 
-    Attributes:
-        event: `master_follows`, `master_lost` if it had accepted the client, or
-            `master_unreachable`.
+    `event`: `master_follows`, `master_lost` if it had accepted the client, or `master_unreachable`.
     """
 
     event: str

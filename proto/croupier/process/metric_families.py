@@ -24,9 +24,7 @@ class Family(Generic[SourceT]):
 
     Attributes:
         name: without the prefix `croupier_`; of a counter also without `_total`.
-        text: its HELP.
         read: returns its current value, or values by label.
-        labels: names of its labels.
         is_counter: a counter; else a gauge.
     """
 

@@ -29,10 +29,8 @@ def mapped(
     """Return the conversion of a class; fields are converted as `special` says, or not at all.
 
     Fields with the default None are None if a message lacks them. `names` are the fields of the
-    message that have other names than those of the class.
-
-    Raises:
-        TypeError: if class and message have not the same fields.
+    message that have other names than those of the class. Raises TypeError if class and message
+    have not the same fields.
     """
     renamed = names or {}
     given = {each.name: each.default is None for each in fields(cls) if each.init}

@@ -12,11 +12,7 @@ from croupier.v1 import operator_pb2 as pb
 from croupier.v1.resources_pb2 import NamedScalar
 from croupier.wire.resources import by_name
 
-_PREEMPTION = {
-    pb.PREEMPTION_UNSPECIFIED: None,
-    pb.PREEMPTION_ON: True,
-    pb.PREEMPTION_OFF: False,
-}
+_PREEMPTION = {pb.PREEMPTION_UNSPECIFIED: None, pb.PREEMPTION_ON: True, pb.PREEMPTION_OFF: False}
 _PREEMPTION_OUT = {meaning: number for number, meaning in _PREEMPTION.items()}
 
 

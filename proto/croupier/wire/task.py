@@ -10,24 +10,13 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import Final
 
+from croupier.model import isolation
 from croupier.model.agent_orders import ExecutorMessage
 from croupier.model.attributes import MAX_CONSTRAINTS, check_constraints
 from croupier.model.demand import MAX_SHAPES, Demand, check_demands
 from croupier.model.errors import InvalidRequest
-from croupier.model.executor import (
-    MAX_TIMEOUT_MS,
-    ExecutorSpec,
-    check_message,
-)
+from croupier.model.executor import MAX_TIMEOUT_MS, ExecutorSpec, check_message
 from croupier.model.ids import AgentId, FrameworkId, HoldId, TaskId, check_id, check_role
-from croupier.model.isolation import (
-    MAX_COMPLETION_MS,
-    NO_ISOLATION,
-    NO_LIMITS,
-    Isolation,
-    Limits,
-    Usage,
-)
 from croupier.model.output_bound import MAX_FILES, MAX_SIZE, NO_OUTPUT_BOUND, OutputBound
 from croupier.model.resources import Resources
 from croupier.model.secrets import MAX_SECRETS, NO_SECRETS, WITHHELD, SecretValues
@@ -67,9 +56,9 @@ _MAX_DECIDED_MS = 366 * 24 * 3600 * 1000
 _MAX_USED = 2**62
 
 LIMITS: Final = mapped(
-    Limits, pb.Limits, {"cpus": "cpus_milli", "mem": "mem_milli", "disk": "disk_milli"}
+    isolation.Limits, pb.Limits, {"cpus": "cpus_milli", "mem": "mem_milli", "disk": "disk_milli"}
 )
-ISOLATION: Final = mapped(Isolation, pb.Isolation)
+ISOLATION: Final = mapped(isolation.Isolation, pb.Isolation)
 OUTPUT_BOUND: Final = mapped(
     OutputBound, pb.OutputBound, size=at_most(MAX_SIZE + 1), files=at_most(MAX_FILES + 1)
 )
@@ -82,10 +71,10 @@ EXECUTOR: Final = mapped(
 VOLUME: Final = mapped(VolumeMount, pb.VolumeMount)
 GROUP: Final = mapped(TaskGroup, pb.TaskGroup, part=Both(int, lambda number: _part(number)))
 USAGE: Final = mapped(
-    Usage,
+    isolation.Usage,
     pb.Usage,
     {"memory_peak": "memory_peak_bytes"},
-    **dict.fromkeys((each.name for each in fields(Usage)), at_most(_MAX_USED)),
+    **dict.fromkeys((each.name for each in fields(isolation.Usage)), at_most(_MAX_USED)),
 )
 
 
@@ -108,8 +97,10 @@ def task_to_wire(task: TaskInfo, secrets: SecretValues = NO_SECRETS) -> pb.TaskI
         resources=resources_to_wire(task.resources),
         kill_policy=pb.KillPolicy(grace_ms=task.grace_ms),
         labels=[pb.Label(key=key, value=value) for key, value in task.labels],
-        limits=None if task.limits == NO_LIMITS else LIMITS.to_wire(task.limits),
-        isolation=None if task.isolation == NO_ISOLATION else ISOLATION.to_wire(task.isolation),
+        limits=None if task.limits == isolation.NO_LIMITS else LIMITS.to_wire(task.limits),
+        isolation=None
+        if task.isolation == isolation.NO_ISOLATION
+        else ISOLATION.to_wire(task.isolation),
         max_completion_ms=task.max_completion_ms,
         output=None if task.output is NO_OUTPUT_BOUND else OUTPUT_BOUND.to_wire(task.output),
         executor=None if task.executor is None else EXECUTOR.to_wire(task.executor),
@@ -152,11 +143,11 @@ def task_from_wire(wire: pb.TaskInfo) -> TaskInfo:
         if wire.HasField("kill_policy")
         else DEFAULT_GRACE_MS,
         labels=labels_from_wire(wire.labels, "on a task"),
-        limits=LIMITS.from_wire(wire.limits) if wire.HasField("limits") else NO_LIMITS,
+        limits=LIMITS.from_wire(wire.limits) if wire.HasField("limits") else isolation.NO_LIMITS,
         isolation=ISOLATION.from_wire(wire.isolation)
         if wire.HasField("isolation")
-        else NO_ISOLATION,
-        max_completion_ms=min(wire.max_completion_ms, MAX_COMPLETION_MS + 1),
+        else isolation.NO_ISOLATION,
+        max_completion_ms=min(wire.max_completion_ms, isolation.MAX_COMPLETION_MS + 1),
         output=OUTPUT_BOUND.from_wire(wire.output) if wire.HasField("output") else NO_OUTPUT_BOUND,
         executor=EXECUTOR.from_wire(wire.executor) if wire.HasField("executor") else None,
         executor_id=TaskId(wire.executor_id),

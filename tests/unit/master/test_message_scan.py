@@ -27,6 +27,7 @@ from croupier.master.services.intake import (
 )
 from croupier.master.wire import from_agent, from_framework
 from croupier.master.wire.from_operator import changes_from_wire
+from croupier.model import ids
 from croupier.model.errors import InvalidRequest
 from croupier.net.transport import TO_SERVER_BYTES
 from croupier.v1 import agent_pb2, framework_pb2, operator_pb2, resources_pb2, task_pb2
@@ -183,8 +184,8 @@ def _nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resources_wire, "by_name", read_all)
     for module, name in (
         (from_framework, "task_from_wire"),
-        (from_framework, "AgentId"),
-        (from_framework, "OfferId"),
+        (ids, "AgentId"),
+        (ids, "OfferId"),
         (from_agent, "task_from_wire"),
         (from_agent, "status_from_wire"),
         (resources_wire, "make_ranges"),

@@ -109,9 +109,8 @@ class AuthorityDirectory:
     def rotate(self, days: int, now: datetime) -> CertificateFiles:
         """Make a second authority, which signs from now on; the old one stays trusted.
 
-        Raises:
-            InvalidRequest: if there is no authority here.
-            Conflict: if an earlier rotation is not finished.
+        Raises InvalidRequest if there is no authority here; Conflict if an earlier rotation is not
+        finished.
         """
         old = self.authority()
         if len(self.authorities()) > 1:

@@ -64,13 +64,7 @@ def create(
 
 
 @hold.command(name="release")
-def release(
-    hold_id: str,
-    /,
-    *,
-    yes: YesFlag = False,
-    change: Change = CHANGE,
-) -> None:
+def release(hold_id: str, /, *, yes: YesFlag = False, change: Change = CHANGE) -> None:
     """End a hold, whoever made it.
 
     Its unused part is offered to all at once. Tasks in it run on, charged as any other.

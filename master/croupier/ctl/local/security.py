@@ -48,9 +48,8 @@ class LocalSecurity:
     ) -> LocalSecurity:
         """Make a private directory within `work_dir`, for the files that `write_files` makes.
 
-        Raises:
-            Conflict: if the user has a credentials file of another origin for this address.
-            InvalidRequest: if it cannot be made, or another user has planted it.
+        Raises Conflict if the user has a credentials file of another origin for this address;
+        InvalidRequest if it cannot be made, or another user has planted it.
         """
         credentials = credentials_file(master, environment)
         if credentials is not None and not _is_replaceable(credentials):

@@ -36,10 +36,8 @@ class Security:
     ) -> None:
         """Guard by the rules and tokens in `state`, which is None while this master follows.
 
-        Raises:
-            InvalidRequest: if the file of the admin's token cannot be used, or the extra `oidc`
-                is needed and not installed.
-            Unavailable: if the audit log cannot be opened.
+        Raises InvalidRequest if the file of the admin's token cannot be used, or the extra `oidc`
+        is needed and not installed; Unavailable if the audit log cannot be opened.
         """
         is_on = config.requires_auth
         self._admin_token_file = config.admin_token_file if is_on else None

@@ -122,8 +122,7 @@ class AgentPool:
     An agent's own change makes it dirty for every framework. A change of some frameworks makes
     every open agent dirty for those alone.
 
-    Attributes:
-        swept_kinds: the kinds of those frameworks' demand.
+    `swept_kinds`: the kinds of those frameworks' demand.
     """
 
     def __init__(self, order: str = "arrival", seed: int = 0, scarce: frozenset[str] = frozenset()):

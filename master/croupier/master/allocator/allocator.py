@@ -117,10 +117,7 @@ class Allocator:
     ) -> None:
         """Change an agent's total, name, attributes and features; charges and holds stay.
 
-        O(frameworks).
-
-        Raises:
-            ValueError: if `total` is less than the charges; then nothing changes.
+        O(frameworks). Raises ValueError if `total` is less than the charges; then nothing changes.
         """
         agent = self._agents.agents[agent_id]
         total = total - sum_of(hold.total for hold in agent.holds.values())

@@ -41,8 +41,7 @@ class Charges:
     def charge(self, agent_id: AgentId, charges: Iterable[Charge]) -> None:
         """Charge resources of one agent that tasks use already. O(charges + leaves x log n).
 
-        Raises:
-            ValueError: if that much is not free on the agent.
+        Raises ValueError if that much is not free on the agent.
         """
         by_leaf = _by_leaf(charges)
         agent = self._agents.agents[agent_id]
@@ -79,10 +78,8 @@ class Charges:
     ) -> None:
         """Move charges of tasks from the absent agent to the agent that returned. O(tasks).
 
-        Their roles and frameworks hold as much as before.
-
-        Raises:
-            ValueError: if that much is not free on the agent.
+        Their roles and frameworks hold as much as before. Raises ValueError if that much is not
+        free on the agent.
         """
         agent = self._agents.agents[agent_id]
         self._agents.set_free(agent, agent.free - sum_of(amount for _, amount in tasks))
@@ -102,9 +99,7 @@ class Charges:
         """Charge the part of a task that it takes from a hold, beside the rest on its agent.
 
         With `is_absent`, role and framework are charged already, and only the hold has to be.
-
-        Raises:
-            ValueError: if that much is not free in the hold.
+        Raises ValueError if that much is not free in the hold.
         """
         hold = self._agents.agents[place]
         owner = hold.owner
@@ -132,10 +127,8 @@ class Charges:
     ) -> Grant:
         """Grant resources that the caller chose, past demand, filters and policy. O(log n).
 
-        With `shape` they are for one submitted task of that shape.
-
-        Raises:
-            ValueError: if that much is not free on the agent.
+        With `shape` they are for one submitted task of that shape. Raises ValueError if that much
+        is not free on the agent.
         """
         agent = self._agents.agents[agent_id]
         self._agents.set_free(agent, agent.free - amount)
@@ -195,11 +188,7 @@ class Charges:
             self._release(self._members.leaf(*place), total_of(amounts).scalars, len(amounts))
 
     def _charge(
-        self,
-        framework_id: FrameworkId,
-        role: Role,
-        scalars: Mapping[str, int],
-        tasks: int,
+        self, framework_id: FrameworkId, role: Role, scalars: Mapping[str, int], tasks: int
     ) -> None:
         leaf = self._members.leaf_to_charge(framework_id, role)
         self._tree.charge(leaf, scalars, tasks=tasks)

@@ -69,11 +69,7 @@ class Queued:
 class Dealt:
     """Resources that one framework is dealt in a visit.
 
-    Attributes:
-        offered: the part that is to be offered.
-        numbers: the numbers of its deals.
-        queued: the parts for submitted tasks.
-        least: the minimum units of an offer, for each demand, before the first deal.
+    `least`: the minimum units of an offer, for each demand, before the first deal.
     """
 
     offered: Resources = NOTHING
@@ -125,11 +121,8 @@ class Eligibility:
         self.last_taker: Taker | None = None
         self.starved: list[tuple[Leaf, Resources]] = []
         self.blocked: dict[Leaf, bool] = {}
-        self.is_contended = False
-        self.is_withheld = False
-        self.waits_for_round = False
+        self.is_contended = self.is_withheld = self.waits_for_round = self.is_asked = False
         self.ahead: frozenset[Leaf] = frozenset()
-        self.is_asked = False
         self.wake_at: float | None = None
         self.work = 0
 
@@ -141,8 +134,7 @@ class Eligibility:
         found: Fit | Rejection
         owner = self._agent.owner
         if owner is not None and not self._agent.serves(leaf):
-            held_for = self._agent.held_for
-            text = Text(_HELD, held_for, role=owner.role, rival=owner.framework_id)
+            text = Text(_HELD, self._agent.held_for, role=owner.role, rival=owner.framework_id)
             return Rejection(Cause.HELD, text)
         if leaf.pending is None:
             found = self._check_remainder(leaf)
@@ -227,12 +219,12 @@ class Eligibility:
             most = demand.max_per_offer - has
             if most <= 0:
                 return Rejection(Cause.OFFER_FULL, Text(_FULL, demand.max_per_offer))
-        if pending.shape is not None and pending.shape.placement.max_per_agent is not None:
-            most = pending.shape.placement.max_per_agent - has
+        placement = None if pending.shape is None else pending.shape.placement
+        if placement is not None and placement.max_per_agent is not None:
+            most = placement.max_per_agent - has
             most -= self._agent.tasks.get(leaf.framework_id, 0)
             if most <= 0:
-                at_most = Text(_AT_MOST, pending.shape.placement.max_per_agent)
-                return Rejection(Cause.CONSTRAINT, at_most)
+                return Rejection(Cause.CONSTRAINT, Text(_AT_MOST, placement.max_per_agent))
         least = 1 if has else pending.least
         room = self._room_for(leaf)
         units = unit.units_within(room, min(pending.left, most))
@@ -384,14 +376,12 @@ class Eligibility:
         for leaf, unit in self.starved:
             if leaf is taker or not self._may_reserve(leaf):
                 continue
-            reservations = leaf.reservations
-            if not any(
-                milli > self.left[name] and takes[name] for name, milli in unit.scalars.items()
-            ):
+            lacking = (name for name, milli in unit.scalars.items() if milli > self.left[name])
+            if not any(takes[name] for name in lacking):
                 continue
-            units = 1 + reservations.count_without(agent_id)
+            units = 1 + leaf.reservations.count_without(agent_id)
             if leaf in self.ahead or is_ahead(self._tree, taker, leaf, unit.scalars, units):
-                self._wake_by(reservations.add(agent_id, now, hold_s))
+                self._wake_by(leaf.reservations.add(agent_id, now, hold_s))
                 return leaf
         return None
 
@@ -402,5 +392,4 @@ class Eligibility:
         return leaf.reservations.may_add(agent_id, self._agent_count, now, self._rules.hold_s)
 
     def _wake_by(self, at: float) -> None:
-        if self.wake_at is None or at < self.wake_at:
-            self.wake_at = at
+        self.wake_at = at if self.wake_at is None else min(self.wake_at, at)

@@ -55,8 +55,7 @@ class Holds:
                 dealt to it until the offers are settled. None: they are taken from what is free.
             is_kept: whether the hold is dealt to nobody.
 
-        Raises:
-            ValueError: if that much is not free on the agent.
+        Raises ValueError if that much is not free on the agent.
         """
         agent, (leaf, role) = self._agents.agents[agent_id], self._charged(owner)
         hold = PooledAgent(
@@ -112,8 +111,7 @@ class Holds:
     def shrink(self, place: AgentId, amount: Resources) -> None:
         """Give a part of what is unused of a hold back to its agent. O(log n).
 
-        Raises:
-            ValueError: if that much is not unused.
+        Raises ValueError if that much is not unused.
         """
         hold = self._agents.agents[place]
         agent, owner = hold.cut_from, hold.owner

@@ -127,8 +127,7 @@ class Groups:
 
     A branch keeps groups from the first search that may skip one.
 
-    Attributes:
-        version: a number that changes when groups are made or dropped.
+    `version`: a number that changes when groups are made or dropped.
     """
 
     __slots__ = ("_empty", "_groups", "version")

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 class Memberships:
     """The frameworks in their roles.
 
-    Attributes:
-        declared: the demand that each framework declared, with all tasks that it launched since.
+    `declared`: the demand that each framework declared, with all tasks that it launched since.
     """
 
     def __init__(self, tree: Tree, agents: AgentPool) -> None:

@@ -22,8 +22,7 @@ Entry = tuple[Any, ...]
 class Ordering:
     """Updates levels, directions and orders when holdings or demand change.
 
-    Attributes:
-        changes: how often a direction changed, or all did.
+    `changes`: how often a direction changed, or all did.
     """
 
     def __init__(self, policy: Policy, totals: Totals) -> None:

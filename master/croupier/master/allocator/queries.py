@@ -236,11 +236,7 @@ class Queries:
         return sum((self._tree.entitlement(leaf) for leaf in leaves), Fraction(0))
 
     def excess(
-        self,
-        framework_id: FrameworkId,
-        role: Role,
-        amount: Resources,
-        place: AgentId | None = None,
+        self, framework_id: FrameworkId, role: Role, amount: Resources, place: AgentId | None = None
     ) -> str:
         """Return in words the limit that a launch of `amount` would exceed; empty if none.
 
@@ -274,7 +270,6 @@ class Rest:
 
     Attributes:
         share: the dominant share of everything that they hold.
-        entitlement: the sum of their entitlements.
         pending: units of demand that wait; 0 for roles.
     """
 

@@ -21,8 +21,7 @@ AcceptedCopy = Literal["strict", "old-store"]
 class StoreFlags:
     """The store of the masters, named as in their own command line.
 
-    Raises:
-        InvalidRequest: if it is no store that lasts, or would be reached unprotected.
+    Raises InvalidRequest if it is no store that lasts, or would be reached unprotected.
     """
 
     store: Annotated[StoreChoice, read_by(StoreChoice.parse)] = field(

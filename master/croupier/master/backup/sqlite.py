@@ -29,10 +29,8 @@ def sqlite_snapshot(path: Path) -> Iterator[Snapshot]:
     """Read the database at `path` as of one commit; a master may go on writing to it.
 
     Nothing is written. One transaction reads all rows, and the write-ahead log grows meanwhile.
-
-    Raises:
-        InvalidRequest: if it is damaged, another program's, or of another release.
-        Unavailable: if it cannot be read.
+    Raises InvalidRequest if it is damaged, another program's, or of another release; Unavailable if
+    it cannot be read.
     """
     if not path.exists():
         raise InvalidRequest(f"there is no store {path}")
@@ -109,9 +107,8 @@ def locked(path: Path) -> Iterator[None]:
 def sqlite_witnesses(path: Path) -> list[Witness]:
     """Return the positions in the database at `path`, unless it is damaged, and in its marker.
 
-    Raises:
-        InvalidRequest: if the marker is damaged.
-        Unavailable: if the database cannot be read, or a master uses it.
+    Raises InvalidRequest if the marker is damaged; Unavailable if the database cannot be read, or a
+    master uses it.
     """
     found = []
     if (marker := read_marker(path)) is not None:

@@ -62,7 +62,6 @@ class TokenRecord:
         expires_ms: None: it does not expire.
         uses_left: how many more agents may join with it; None: any number.
         attributes: `NAME:VALUE`; an agent that joined with it must have all of them.
-        description: for people.
         max_resources: the most of each named scalar that an agent which joined with it may have.
     """
 

@@ -41,8 +41,7 @@ MAX_NAMED = 10
 class Drain:
     """End the agent's tasks and withhold it from allocation.
 
-    Attributes:
-        grace_ms: the longest that a task may take to end by itself; None: its own grace.
+    `grace_ms`: the longest that a task may take to end by itself; None: its own grace.
     """
 
     name: ClassVar = "drain"
@@ -134,9 +133,7 @@ AgentAction = Drain | Deactivate | Reactivate | MarkGone
 class OperateAgent(OperatorCommand[AgentStatus]):
     """Apply an action to an agent.
 
-    Attributes:
-        agent: its id, or its hostname if no other agent has that.
-        operator: the operator's address, for the log.
+    `agent`: its id, or its hostname if no other agent has that.
     """
 
     agent: str

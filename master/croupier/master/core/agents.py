@@ -117,8 +117,7 @@ class Agent:
     def move(self, state: AgentState) -> None:
         """Move to `state`, along `TRANSITIONS`; without a session there, the present one ends.
 
-        Raises:
-            Conflict: if the agent cannot go there from its present state.
+        Raises Conflict if the agent cannot go there from its present state.
         """
         if state not in TRANSITIONS[self.state]:
             raise Conflict(f"agent {self.agent_id} cannot go from {self.state} to {state}")
@@ -184,8 +183,7 @@ class Agent:
     def check_suitable(self, task: TaskInfo) -> None:
         """Check that the agent can be sent the task, and can enforce all that the task asks for.
 
-        Raises:
-            InvalidRequest: if it cannot.
+        Raises InvalidRequest if it cannot.
         """
         missing = task.needs() - self.features
         if missing:

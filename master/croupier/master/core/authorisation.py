@@ -89,10 +89,8 @@ def require_image(permissions: Permissions, task: TaskInfo) -> None:
 def require_user(permissions: Permissions, agent: Agent, task: TaskInfo) -> None:
     """Check that the framework's principal may run as the account that the task gets.
 
-    A task without a user needs no rule on an agent that gives it a uid of its own.
-
-    Raises:
-        PermissionDenied: if it may not.
+    A task without a user needs no rule on an agent that gives it a uid of its own. Raises
+    PermissionDenied if it may not.
     """
     user = task.command.user or agent.default_user
     if task.command.user or user != OWN_USER:

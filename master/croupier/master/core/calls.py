@@ -148,9 +148,8 @@ class Kill:
 class Acknowledge:
     """Acknowledge updates, each up to and with its sequence.
 
-    Attributes:
-        more: whether the rest of the call follows under the same number; only the last part
-            has a verdict.
+    `more`: whether the rest of the call follows under the same number; only the last part has a
+    verdict.
     """
 
     updates: tuple[tuple[AgentId, TaskId, int], ...]
@@ -181,9 +180,7 @@ class Release:
 class Malformed:
     """A call that could not be parsed.
 
-    Attributes:
-        call: its name.
-        task_ids: the tasks of an ACCEPT, a SUBMIT or a WITHDRAW.
+    `task_ids`: the tasks of an ACCEPT, a SUBMIT or a WITHDRAW.
     """
 
     call: str
@@ -236,9 +233,7 @@ def _in_order(
     return listed
 
 
-def units(
-    tasks: Iterable[TaskInfo | MalformedTask],
-) -> Iterator[list[TaskInfo | MalformedTask]]:
+def units(tasks: Iterable[TaskInfo | MalformedTask]) -> Iterator[list[TaskInfo | MalformedTask]]:
     """Yield each task alone, and tasks of one group that follow each other together."""
 
     def unit_of(placed: tuple[int, TaskInfo | MalformedTask]) -> str | int:

@@ -63,8 +63,7 @@ class Deposed:
 class AccessChanged:
     """Check the callers of open streams again: the policy has changed, or tokens were revoked.
 
-    Attributes:
-        revoked: the sessions and streams of these tokens and keys end with Unauthenticated.
+    `revoked`: the sessions and streams of these tokens and keys end with Unauthenticated.
     """
 
     revoked: tuple[str, ...] = ()

@@ -49,7 +49,6 @@ class Subscribe:
         client_id: identifies the run of its program; call numbers restart with each run.
         offer_lease_s: 0 for the default.
         suppressed: whether offers are suppressed in all roles, else in `suppressed_roles` only.
-        principal: the caller.
     """
 
     session: SessionId
@@ -128,7 +127,6 @@ class Register:
         problems: reasons why the agent cannot launch tasks.
         claim: the shell's judgement of `master_epoch` and of the position that the agent reports.
         objection: the reason if the agent is refused, in words; else empty.
-        principal: the caller.
         takes_secrets: whether tasks with secrets can be sent to it: the connection is encrypted
             or local.
         volumes: those that it has a directory of.
@@ -189,8 +187,7 @@ class RefusedLaunch:
 class AgentHealth:
     """An agent's report of its health, and of the launches that it refused.
 
-    Attributes:
-        problems: all present reasons why it cannot launch tasks; empty if it is healthy.
+    `problems`: all present reasons why it cannot launch tasks; empty if it is healthy.
     """
 
     session: SessionId

@@ -1,4 +1,4 @@
-"""Facts that the core reports for logs and metrics."""
+"""Facts that the core reports for logs and metrics; `operator` is an operator's address."""
 
 from __future__ import annotations
 
@@ -36,11 +36,7 @@ class AgentLeft:
 
 @value
 class AgentOperated:
-    """An operator drained, deactivated or reactivated an agent, or declared it gone.
-
-    Attributes:
-        operator: the operator's address.
-    """
+    """An operator drained, deactivated or reactivated an agent, or declared it gone."""
 
     agent_id: AgentId
     hostname: str
@@ -69,9 +65,7 @@ class AgentRefused:
 class TasksUnproven:
     """An agent listed live tasks without proof of launch; it was told to end them.
 
-    Attributes:
-        tasks: the number of them.
-        first: one of them, as `FRAMEWORK/TASK`.
+    `first`: one of them, as `FRAMEWORK/TASK`.
     """
 
     agent_id: AgentId
@@ -120,9 +114,7 @@ class FrameworkLeft:
 class FrameworkTornDown:
     """An operator tore a framework down.
 
-    Attributes:
-        tasks: the number of tasks that have yet to end.
-        operator: the operator's address.
+    `tasks`: the number of tasks that have yet to end.
     """
 
     framework_id: FrameworkId
@@ -224,9 +216,7 @@ class CallAnswered:
 class RoleChanged:
     """An operator changed a role's settings.
 
-    Attributes:
-        operator: the operator's address.
-        forced: whether the change was to override contradictions with the cluster.
+    `forced`: whether the change was to override contradictions with the cluster.
     """
 
     role: Role
@@ -272,7 +262,7 @@ class HoldMade:
     Attributes:
         framework_id: the framework that they are held for; empty if they are for the role.
         ttl_s: None: until the hold is released.
-        operator: the operator's address; empty if a framework made it.
+        operator: empty if a framework made it.
     """
 
     hold_id: HoldId
@@ -290,7 +280,7 @@ class HoldEnded:
 
     Attributes:
         tasks: how many tasks in it run on.
-        operator: the operator's address, if one released it.
+        operator: set if one released it.
     """
 
     hold_id: HoldId

@@ -42,9 +42,8 @@ class TeardownFramework(OperatorCommand[TornDown]):
     def execute(self, state: State, now: float) -> Generator[Effect, None, TornDown]:
         """Remove the framework; its tasks are killed.
 
-        Raises:
-            NotFound: if there is no such framework, or the caller may not view it.
-            PermissionDenied: if the caller may not tear down the frameworks of all its roles.
+        Raises NotFound if there is no such framework, or the caller may not view it;
+        PermissionDenied if the caller may not tear down the frameworks of all its roles.
         """
         framework_id, permissions = self.framework_id, state.permissions(self.caller)
         framework = state.frameworks.get(framework_id)

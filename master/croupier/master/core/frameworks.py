@@ -114,8 +114,7 @@ class Framework:
     def move(self, state: FrameworkState, session: SessionId | None = None) -> None:
         """Move to `state`, along `TRANSITIONS`; `session`: the one of a connected framework.
 
-        Raises:
-            Conflict: if the framework cannot go there from its present state.
+        Raises Conflict if the framework cannot go there from its present state.
         """
         if state not in TRANSITIONS[self.state]:
             raise Conflict(f"framework {self.framework_id} cannot go from {self.state} to {state}")

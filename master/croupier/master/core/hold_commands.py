@@ -5,35 +5,18 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 
-from croupier.master.core import hold_charges
+from croupier.master.core import hold_charges, on_hold
 from croupier.master.core.agent_commands import find_agent
 from croupier.master.core.authorisation import finds_in_role, require
 from croupier.master.core.calls import MakeHold
 from croupier.master.core.effects import Effect, Send
 from croupier.master.core.events import OperatorCommand
 from croupier.master.core.holds import Hold, HoldState
-from croupier.master.core.on_hold import (
-    check_hold,
-    check_release,
-    end_hold,
-    holds_and_orphans,
-    make_hold,
-    new_hold,
-    users_of,
-)
 from croupier.master.core.state import State
+from croupier.model import ids
 from croupier.model.access import Action, agent_object, role_object
 from croupier.model.agent_orders import SetVolume
 from croupier.model.errors import Conflict, NotFound
-from croupier.model.ids import (
-    MAX_ID_BYTES,
-    NO_FRAMEWORK,
-    AgentId,
-    FrameworkId,
-    HoldId,
-    Role,
-    check_role,
-)
 from croupier.model.isolation import Feature
 from croupier.model.principal import ANONYMOUS, Principal
 from croupier.model.resources import NOTHING, Resources, total_of
@@ -52,17 +35,17 @@ class HoldStatus:
         is_bounded: whether the agent keeps the files of the volume to its size.
     """
 
-    hold_id: HoldId
-    agent_id: AgentId
+    hold_id: ids.HoldId
+    agent_id: ids.AgentId
     hostname: str
-    role: Role
-    framework_id: FrameworkId
+    role: ids.Role
+    framework_id: ids.FrameworkId
     framework_name: str
     resources: Resources
     unused: Resources
     tasks: int
     ttl_left_s: float | None
-    made_by: FrameworkId
+    made_by: ids.FrameworkId
     is_charged: bool
     age_s: float
     volume: bool
@@ -85,7 +68,7 @@ def hold_status(state: State, hold: Hold, now: float) -> HoldStatus:
         "" if framework is None else framework.name,
         hold.resources,
         hold_charges.unused(state, hold),
-        len(users_of(state, hold) if hold.volume else tasks),
+        len(on_hold.users_of(state, hold) if hold.volume else tasks),
         None if hold.expires_at is None else max(hold.expires_at - now, 0.0),
         hold.made_by,
         hold.is_charged,
@@ -96,9 +79,9 @@ def hold_status(state: State, hold: Hold, now: float) -> HoldStatus:
     )
 
 
-def held_by_role(state: State) -> dict[Role, tuple[Resources, Resources]]:
+def held_by_role(state: State) -> dict[ids.Role, tuple[Resources, Resources]]:
     """Return the scalars that are held for each role and its frameworks, and what is unused."""
-    found: dict[Role, tuple[Resources, Resources]] = {}
+    found: dict[ids.Role, tuple[Resources, Resources]] = {}
     for hold in state.holds.values():
         if hold.is_charged:
             held, unused = found.get(hold.role, (NOTHING, NOTHING))
@@ -114,11 +97,10 @@ class CreateHold(OperatorCommand[HoldStatus]):
     Attributes:
         agent: its id, or its hostname if no other agent has that.
         wanted: the hold; without an id the master makes one.
-        operator: the operator's address, for the log.
     """
 
     agent: str
-    role: Role
+    role: ids.Role
     wanted: MakeHold
     operator: str = ""
     caller: Principal = ANONYMOUS
@@ -134,12 +116,12 @@ class CreateHold(OperatorCommand[HoldStatus]):
         """
         permissions = state.permissions(self.caller)
         agent = find_agent(state, permissions, self.agent)
-        check_role(self.role)
+        ids.check_role(self.role)
         require(permissions, Action.OPERATE_AGENTS, agent_object(agent.agent_id))
         require(permissions, Action.CHANGE_ROLES, role_object(self.role))
-        hold_id = self.wanted.hold_id or HoldId(state.next_id("H"))
+        hold_id = self.wanted.hold_id or ids.HoldId(state.next_id("H"))
         wanted = replace(self.wanted, hold_id=hold_id, for_role=True)
-        check_hold(state, wanted, NO_FRAMEWORK, agent, self.role)
+        on_hold.check_hold(state, wanted, ids.NO_FRAMEWORK, agent, self.role)
         if not agent.in_pool:
             raise Conflict(f"agent {agent.agent_id} is {agent.state_name}")
         free = state.allocator.queries.free(agent.agent_id)
@@ -149,20 +131,17 @@ class CreateHold(OperatorCommand[HoldStatus]):
         over = state.allocator.holds.excess(self.role, wanted.resources)
         if over:
             raise Conflict(f"the hold would go over a limit: {over}")
-        hold = new_hold(wanted, agent.agent_id, self.role, None, 0, now)
-        yield from make_hold(state, hold, now, by=self.operator)
+        hold = on_hold.new_hold(wanted, agent.agent_id, self.role, None, 0, now)
+        yield from on_hold.make_hold(state, hold, now, by=self.operator)
         return hold_status(state, hold, now)
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseHold(OperatorCommand[HoldStatus]):
     """End a hold of any owner, or remove the directory of a volume that no hold is for.
-
-    Attributes:
-        operator: the operator's address, for the log.
     """
 
-    hold_id: HoldId
+    hold_id: ids.HoldId
     operator: str = ""
     caller: Principal = ANONYMOUS
 
@@ -175,7 +154,7 @@ class ReleaseHold(OperatorCommand[HoldStatus]):
             Conflict: if it is a volume that tasks use.
         """
         permissions = state.permissions(self.caller)
-        hold = holds_and_orphans(state).get(self.hold_id)
+        hold = on_hold.holds_and_orphans(state).get(self.hold_id)
         owner = "" if hold is None else owner_of(state, hold)
         may_operate = hold is not None and bool(
             permissions.decide(Action.OPERATE_AGENTS, agent_object(hold.agent_id))
@@ -183,9 +162,9 @@ class ReleaseHold(OperatorCommand[HoldStatus]):
         if hold is None or not (
             may_operate or finds_in_role(permissions, Action.VIEW, hold.role, owner)
         ):
-            raise NotFound(f"no hold {self.hold_id[:MAX_ID_BYTES]!r}; it may have ended")
+            raise NotFound(f"no hold {self.hold_id[: ids.MAX_ID_BYTES]!r}; it may have ended")
         require(permissions, Action.OPERATE_AGENTS, agent_object(hold.agent_id), owner)
-        check_release(state, hold)
+        on_hold.check_release(state, hold)
         status = hold_status(state, hold, now)
         if status.is_orphan:
             agent = state.agents[hold.agent_id]
@@ -194,7 +173,7 @@ class ReleaseHold(OperatorCommand[HoldStatus]):
             yield Send(agent.session, SetVolume(agent.orphans.pop(hold.hold_id), 0))
             return status
         message = "an operator released it"
-        yield from end_hold(state, hold, "released", message, now, self.operator)
+        yield from on_hold.end_hold(state, hold, "released", message, now, self.operator)
         return status
 
 

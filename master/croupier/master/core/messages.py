@@ -103,8 +103,7 @@ class AgentFailed:
 class PreemptRequested:
     """Asks a framework to end tasks of one agent and one role before the master kills them.
 
-    Attributes:
-        reason: the starving framework, for people.
+    `reason`: the starving framework, for people.
     """
 
     task_ids: tuple[TaskId, ...]

@@ -61,8 +61,7 @@ Part = tuple[HoldId, Resources]
 class _Accepted:
     """The offers of an ACCEPT.
 
-    Attributes:
-        left: what is left of them, by hold; that of no hold last.
+    `left`: what is left of them, by hold; that of no hold last.
     """
 
     framework: Framework
@@ -86,9 +85,8 @@ def accept(
 ) -> Generator[Step, None, Decision]:
     """Carry out the call on its offers and return the verdicts; `seq` numbers the call.
 
-    Raises:
-        InvalidRequest, NotFound, Conflict: if the call as a whole is bad.
-        PermissionDenied: if the framework may no longer be in the role of the offers.
+    Raises InvalidRequest, NotFound, Conflict if the call as a whole is bad; PermissionDenied if the
+    framework may no longer be in the role of the offers.
     """
     refuse_s = checked_refusal(state, call.refuse_s)
     listed = call.all_tasks
@@ -234,10 +232,7 @@ def checked_refusal(state: State, refuse_s: float | None) -> float:
 
 
 def _launch_all(
-    state: State,
-    accepted: _Accepted,
-    tasks: Sequence[TaskInfo | calls.MalformedTask],
-    now: float,
+    state: State, accepted: _Accepted, tasks: Sequence[TaskInfo | calls.MalformedTask], now: float
 ) -> Generator[Step, None, tuple[TaskVerdict, ...]]:
     decided = UnitVerdicts()
     for unit in calls.units(tasks):
@@ -288,8 +283,7 @@ def _check(
 def _take(left: dict[HoldId, Resources], task: TaskInfo) -> Part:
     """Take the resources of a task from what is left; return the part of a hold.
 
-    Raises:
-        InvalidRequest: if they do not fit.
+    Raises InvalidRequest if they do not fit.
     """
     wanted, free = task.resources, left[NO_HOLD]
     parts = [(each, wanted.within(room)) for each, room in left.items() if each]
@@ -326,8 +320,7 @@ def _check_limits(
 def check_counts(state: State, framework: Framework, more: int = 0) -> None:
     """Check that the framework and its owner may have one more task, after `more` others.
 
-    Raises:
-        Conflict: if some of their tasks have to end first.
+    Raises Conflict if some of their tasks have to end first.
     """
     if framework.ended >= state.settings.unacknowledged:
         raise Conflict(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 
-from croupier.master.core import hold_charges
+from croupier.master.core import hold_charges, on_line, registration
 from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.authorisation import may_view_agent
 from croupier.master.core.deadlines import AgentTimeout, SessionSilence
@@ -36,24 +36,9 @@ from croupier.master.core.messages import AgentFailed, Registered
 from croupier.master.core.on_allocation import rescind
 from croupier.master.core.on_executor import on_said
 from croupier.master.core.on_hold import end_hold, restore_holds
-from croupier.master.core.on_line import (
-    give_back,
-    give_back_all,
-    line_up,
-    may_succeed,
-    on_update,
-    recall_all,
-)
 from croupier.master.core.on_sync import sync
 from croupier.master.core.on_task import drop, end, forget_removed, orphan, set_status
 from croupier.master.core.records import ForgetAgent
-from croupier.master.core.registration import (
-    check_kinds,
-    check_order,
-    check_registration,
-    check_size,
-    identified,
-)
 from croupier.master.core.state import State
 from croupier.model.errors import (
     Conflict,
@@ -72,7 +57,7 @@ def on_register(state: State, event: Register, now: float) -> Iterator[Step]:
     """Connect an agent: new, reconnected, or replacing an older session."""
     try:
         # First, so that the rest of an impostor's message has no effect.
-        event = identified(state, event)
+        event = registration.identified(state, event)
         if event.claim in (Claim.UNPROVEN, Claim.FOREIGN):
             raise Conflict(event.objection)
     except CroupierError as refusal:
@@ -89,14 +74,14 @@ def on_register(state: State, event: Register, now: float) -> Iterator[Step]:
             yield from disconnect(state, peer, "it registered twice", now)
         return
     try:
-        yield from check_registration(state, event)
+        yield from registration.check_registration(state, event)
     except CroupierError as refusal:
         yield Close(event.session, refusal)
         return
     try:
-        check_order(state, event)
-        check_kinds(state, event)
-        check_size(state, event)
+        registration.check_order(state, event)
+        registration.check_kinds(state, event)
+        registration.check_size(state, event)
     except (Conflict, Unavailable) as refusal:
         yield from _refuse(event, refusal)
         return
@@ -150,7 +135,7 @@ def on_report(
             # Each goes to the front of its queue.
             for key in reversed(returned):
                 if key in agent.line:
-                    yield from give_back(state, agent.line[key], now)
+                    yield from on_line.give_back(state, agent.line[key], now)
         case ExecutorSaid(_, message):
             yield from on_said(state, agent, message, now)
 
@@ -158,14 +143,16 @@ def on_report(
 def _on_statuses(state: State, agent: Agent, event: AgentReported, now: float) -> Iterator[Effect]:
     for status in event.statuses:
         is_own = status.agent_id == agent.agent_id and status.sequence > 0
-        if is_own and status.state in REPORTABLE and may_succeed(agent, status):
-            yield from on_update(state, agent, status, now)
+        if is_own and status.state in REPORTABLE and on_line.may_succeed(agent, status):
+            yield from on_line.on_update(state, agent, status, now)
         else:
             message = f"an update of {status.task_id[:255]!r} is not for this agent to make"
             yield Close(event.session, ProtocolViolation(message))
             yield from disconnect(state, agent, message, now)
             return
-    yield from line_up(state, agent, dict.fromkeys(map(agent.place_of, event.statuses)), now)
+    yield from on_line.line_up(
+        state, agent, dict.fromkeys(map(agent.place_of, event.statuses)), now
+    )
 
 
 def on_agent_stopped(state: State, event: AgentStopped, now: float) -> Iterator[Effect]:
@@ -176,7 +163,7 @@ def on_agent_stopped(state: State, event: AgentStopped, now: float) -> Iterator[
     yield from disconnect(state, agent, "it stopped", now)
     yield Close(event.session, None)
     message, losers = "its agent has stopped", concerned(agent)
-    yield from give_back_all(state, agent, now)
+    yield from on_line.give_back_all(state, agent, now)
     yield from remove(state, agent, TaskState.GONE, Reason.AGENT_REMOVED, message, now)
     yield Save(ForgetAgent(agent.agent_id))
     yield Happened(AgentLeft(agent.agent_id, agent.hostname, "stopped", event.message))
@@ -235,7 +222,7 @@ def stop_offering(state: State, agent: Agent, message: str, now: float) -> Itera
         state.allocator.activate_agent(agent.agent_id, False)
     for offer in list(agent.offers.values()):
         yield from rescind(state, offer, message, now)
-    yield from recall_all(state, agent)
+    yield from on_line.recall_all(state, agent)
 
 
 def withhold(state: State, agent: Agent, message: str, now: float) -> Iterator[Effect]:

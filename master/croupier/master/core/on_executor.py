@@ -24,8 +24,7 @@ from croupier.model.task import TaskInfo
 def executor_of(framework: Framework, task: TaskInfo) -> Task:
     """Return the executor in which a new task is to run; it is placed on an agent.
 
-    Raises:
-        InvalidRequest: if the framework has no such executor that lives and is placed.
+    Raises InvalidRequest if the framework has no such executor that lives and is placed.
     """
     name = task.executor_id
     found = framework.tasks.get(name)

@@ -48,9 +48,8 @@ def check_hold(
 ) -> None:
     """Check what can be checked of a new hold without its agent.
 
-    Raises:
-        InvalidRequest: if it is malformed.
-        Conflict: if its id is in use, or its maker has too many holds.
+    Raises InvalidRequest if it is malformed; Conflict if its id is in use, or its maker has too
+    many holds.
     """
     check_id("hold", wanted.hold_id)
     if not wanted.resources:

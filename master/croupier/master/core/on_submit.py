@@ -66,9 +66,8 @@ def submit(
 ) -> Verdicts:
     """Queue the call's tasks and return their verdicts; `seq` numbers the call.
 
-    Raises:
-        InvalidRequest: if the call as a whole is bad.
-        PermissionDenied: if the framework may no longer be in the role.
+    Raises InvalidRequest if the call as a whole is bad; PermissionDenied if the framework may no
+    longer be in the role.
     """
     if len(call.all_tasks) > MAX_TASKS_PER_SUBMIT:
         raise InvalidRequest(f"more than {MAX_TASKS_PER_SUBMIT} tasks in one SUBMIT")
@@ -92,8 +91,7 @@ def submit(
 def withdraw(state: State, framework: Framework, call: calls.Withdraw, now: float) -> Verdicts:
     """End those of the named tasks that are queued; return a verdict for each.
 
-    Raises:
-        InvalidRequest: if too many are named, or an id is too long.
+    Raises InvalidRequest if too many are named, or an id is too long.
     """
     if len(call.task_ids) > MAX_TASKS_PER_SUBMIT:
         raise InvalidRequest(f"more than {MAX_TASKS_PER_SUBMIT} tasks are named in one WITHDRAW")

@@ -36,9 +36,7 @@ _KEY_ID = re.compile(rf"[0-9a-f]{{{access.KEY_DIGITS}}}\Z", re.ASCII)
 class Draft:
     """A policy that is being changed.
 
-    Attributes:
-        groups, rules, revoked: as in `AccessPolicy`.
-        settings: the bounds of the policy.
+    `groups`, `rules`, `revoked`: as in `AccessPolicy`.
     """
 
     groups: dict[str, frozenset[str]]
@@ -66,8 +64,7 @@ class Draft:
     def check(self) -> None:
         """Check the draft after all of its changes. O(rules).
 
-        Raises:
-            Conflict: if there are too many groups, rules or keys, or a rule names no group.
+        Raises Conflict if there are too many groups, rules or keys, or a rule names no group.
         """
         settings = self.settings
         if len(self.groups) > settings.groups + len(access.BUILTIN_GROUPS):
@@ -242,9 +239,7 @@ MAX_CHANGES = 100
 class UpdatePolicy(OperatorCommand[access.AccessPolicy]):
     """Change groups and rules: all changes are made, or none.
 
-    Attributes:
-        now_ms: milliseconds since the epoch.
-        dry_run: change nothing, and return the policy that the changes would make.
+    `dry_run`: change nothing, and return the policy that the changes would make.
     """
 
     changes: tuple[PolicyChange, ...]
@@ -288,10 +283,8 @@ def check_administered(
 ) -> None:
     """Check that a known principal can administer the cluster.
 
-    Credentials that the core does not know, such as certificates, do not count.
-
-    Raises:
-        Conflict: if neither the caller nor the holder of a token other than `without` can.
+    Credentials that the core does not know, such as certificates, do not count. Raises Conflict if
+    neither the caller nor the holder of a token other than `without` can.
     """
     if not policy.groups[access.ADMIN]:
         raise Conflict(f"group {access.ADMIN!r} would be empty; add another member first")

@@ -5,18 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, assert_never
 
-from croupier.master.core.access_records import (
-    AccessRecord,
-    ForgetGroup,
-    ForgetRevokedKey,
-    ForgetRule,
-    ForgetToken,
-    GroupRecord,
-    RevokedKeyRecord,
-    RuleRecord,
-    TokenId,
-    TokenRecord,
-)
+from croupier.master.core import access_records
 from croupier.model.access import KeyId
 from croupier.model.demand import Placement
 from croupier.model.ids import NO_FRAMEWORK, NO_HOLD, AgentId, FrameworkId, HoldId, Role, TaskId
@@ -256,19 +245,19 @@ Record = (
     | RoleRecord
     | TaskRecord
     | HoldRecord
-    | GroupRecord
-    | RuleRecord
-    | RevokedKeyRecord
-    | TokenRecord
+    | access_records.GroupRecord
+    | access_records.RuleRecord
+    | access_records.RevokedKeyRecord
+    | access_records.TokenRecord
     | ForgetAgent
     | ForgetFramework
     | ForgetTask
     | ForgetHold
     | ForgetRole
-    | ForgetGroup
-    | ForgetRule
-    | ForgetToken
-    | ForgetRevokedKey
+    | access_records.ForgetGroup
+    | access_records.ForgetRule
+    | access_records.ForgetToken
+    | access_records.ForgetRevokedKey
 )
 
 
@@ -287,10 +276,10 @@ class Registry:
     roles: dict[Role, RoleRecord] = field(default_factory=dict)
     tasks: dict[str, TaskRecord] = field(default_factory=dict)
     holds: dict[HoldId, HoldRecord] = field(default_factory=dict)
-    groups: dict[str, GroupRecord] = field(default_factory=dict)
-    rules: dict[str, RuleRecord] = field(default_factory=dict)
-    tokens: dict[TokenId, TokenRecord] = field(default_factory=dict)
-    revoked: dict[KeyId, RevokedKeyRecord] = field(default_factory=dict)
+    groups: dict[str, access_records.GroupRecord] = field(default_factory=dict)
+    rules: dict[str, access_records.RuleRecord] = field(default_factory=dict)
+    tokens: dict[access_records.TokenId, access_records.TokenRecord] = field(default_factory=dict)
+    revoked: dict[KeyId, access_records.RevokedKeyRecord] = field(default_factory=dict)
 
     def apply(self, record: Record) -> None:
         """Add one record; the newest of a kind and id wins."""
@@ -320,23 +309,23 @@ class Registry:
             case _:
                 self._apply_access(record)
 
-    def _apply_access(self, record: AccessRecord) -> None:
+    def _apply_access(self, record: access_records.AccessRecord) -> None:
         match record:
-            case GroupRecord():
+            case access_records.GroupRecord():
                 self.groups[record.name] = record
-            case RuleRecord():
+            case access_records.RuleRecord():
                 self.rules[record.name] = record
-            case TokenRecord():
+            case access_records.TokenRecord():
                 self.tokens[record.token_id] = record
-            case RevokedKeyRecord():
+            case access_records.RevokedKeyRecord():
                 self.revoked[record.key_id] = record
-            case ForgetGroup():
+            case access_records.ForgetGroup():
                 self.groups.pop(record.name, None)
-            case ForgetRule():
+            case access_records.ForgetRule():
                 self.rules.pop(record.name, None)
-            case ForgetToken():
+            case access_records.ForgetToken():
                 self.tokens.pop(record.token_id, None)
-            case ForgetRevokedKey():
+            case access_records.ForgetRevokedKey():
                 self.revoked.pop(record.key_id, None)
             case _:
                 assert_never(record)

@@ -36,9 +36,8 @@ _NAMED = 8
 def identified(state: State, event: Register) -> Register:
     """Return `event` with the id that the agent has proven.
 
-    Raises:
-        Unauthenticated: if it has no credential.
-        PermissionDenied: if it has proven another id, or has not all attributes of its join token.
+    Raises Unauthenticated if it has no credential; PermissionDenied if it has proven another id, or
+    has not all attributes of its join token.
     """
     if not state.access.is_on:
         return event
@@ -56,8 +55,7 @@ def identified(state: State, event: Register) -> Register:
 def check_registration(state: State, event: Register) -> Iterator[Pause]:
     """Check a registration before anything is changed. O(tasks).
 
-    Raises:
-        Removed, InvalidRequest: if the agent was declared gone, or the message is malformed.
+    Raises Removed, InvalidRequest if the agent was declared gone, or the message is malformed.
     """
     if event.agent_id:
         check_id("agent", event.agent_id)
@@ -141,10 +139,7 @@ def check_size(state: State, event: Register) -> None:
 def check_kinds(state: State, event: Register) -> None:
     """Check that the cluster has room for the agent's kinds.
 
-    O(kinds) if all are known scalars, else O(agents).
-
-    Raises:
-        Conflict: if it has none.
+    O(kinds) if all are known scalars, else O(agents). Raises Conflict if it has none.
     """
     mine = _names(event.total) - STANDARD
     if mine <= _scalars_of_others(state, event):

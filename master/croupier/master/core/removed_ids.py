@@ -53,9 +53,7 @@ class RemovedIds:
     def add(self, framework_id: FrameworkId, is_unrecorded: bool = False) -> FrameworkId | None:
         """Add the id of a removed framework; return the id that is forgotten for it.
 
-        Args:
-            framework_id: its id.
-            is_unrecorded: whether it subscribed with an id that was not in the ledger.
+        `is_unrecorded`: whether it subscribed with an id that was not in the ledger.
         """
         place = place_of(framework_id, self._cluster)
         if place is None or place[0] > self._epoch or is_unrecorded:

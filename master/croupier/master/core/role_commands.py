@@ -48,7 +48,6 @@ class UpdateRoles(OperatorCommand[RolesMoved]):
     Attributes:
         dry_run: change nothing, and answer what the changes would do.
         force: also make changes that the present cluster contradicts.
-        operator: the operator's address, for the log.
     """
 
     changes: tuple[roles.RoleChange, ...]

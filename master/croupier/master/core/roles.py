@@ -75,9 +75,8 @@ def changed_settings(
 ) -> dict[Role, RoleSettings]:
     """Return all settings of each changed role; `initial` are those of the flags.
 
-    Raises:
-        InvalidRequest: if there are no changes, too many, or two for one role, or a role or
-            an amount is illegal.
+    Raises InvalidRequest if there are no changes, too many, or two for one role, or a role or an
+    amount is illegal.
     """
     if not 0 < len(changes) <= MAX_CHANGES:
         raise InvalidRequest(f"between 1 and {MAX_CHANGES} roles can be changed at once")
@@ -106,8 +105,7 @@ def changed_settings(
 def check_settings(roles: Mapping[Role, RoleSettings]) -> dict[str, int]:
     """Check that settings do not contradict each other; return all guarantees. O(roles).
 
-    Raises:
-        InvalidRequest: if there are any, or there are more than 10,000.
+    Raises InvalidRequest if there are any, or there are more than 10,000.
     """
     if len(roles) > MAX_ROLES_SET:
         raise InvalidRequest(f"more than {MAX_ROLES_SET} roles would have settings of their own")
@@ -154,8 +152,7 @@ def is_set(role: Role, settings: RoleSettings, initial: Mapping[Role, RoleSettin
 def _claims(roles: Mapping[Role, RoleSettings]) -> dict[str, int]:
     """Return all guarantees by resource: of each role or, if it has none, of those below it.
 
-    Raises:
-        InvalidRequest: if more is guaranteed below a role than to it, or than its limit.
+    Raises InvalidRequest if more is guaranteed below a role than to it, or than its limit.
     """
     total: dict[str, int] = {}
     below: dict[Role, dict[str, int]] = {}

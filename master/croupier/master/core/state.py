@@ -279,10 +279,8 @@ class State:
     def charge_tasks(self, agent_id: AgentId, tasks: Iterable[Task]) -> None:
         """Charge tasks that are active on one agent. O(tasks).
 
-        Absent tasks are charged to role and framework already; only the agent is charged.
-
-        Raises:
-            ValueError: if their resources are not free.
+        Absent tasks are charged to role and framework already; only the agent is charged. Raises
+        ValueError if their resources are not free.
         """
         listed = list(tasks)
         absent = [(task.framework_id, task.rest) for task in listed if task.is_absent]

@@ -9,19 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from croupier.master.allocator import Allocator
-from croupier.master.core import hold_charges
+from croupier.master.core import hold_charges, records
 from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.deadlines import AgentTimeout, FailoverTimeout, HoldReview
 from croupier.master.core.frameworks import Framework, FrameworkState
 from croupier.master.core.holds import Hold
-from croupier.master.core.records import (
-    NO_OWNER,
-    AgentRecord,
-    FrameworkRecord,
-    HoldRecord,
-    Registry,
-    TaskRecord,
-)
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import NO_AGENT, State
 from croupier.master.core.tasks import KillRequest, Task, TaskHold
@@ -34,7 +26,7 @@ from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus
 
 
 def recover_state(
-    registry: Registry, master_id: str, settings: Settings, allocator: Allocator, now: float
+    registry: records.Registry, master_id: str, settings: Settings, allocator: Allocator, now: float
 ) -> State:
     """Return the state of a new leader, O(records); raises InvalidRequest if records conflict."""
     _check(registry)
@@ -52,14 +44,16 @@ def recover_state(
         _recover_hold(state, hold, now)
     for task in registry.tasks.values():
         framework_record = registry.frameworks.get(task.framework_id)
-        recover_task(state, task, now, framework_record.owner if framework_record else NO_OWNER)
+        recover_task(
+            state, task, now, framework_record.owner if framework_record else records.NO_OWNER
+        )
     charge_absent(state)
     for known in state.frameworks.values():
         _recover_queue(state, known)
     return state
 
 
-def _check(registry: Registry) -> None:
+def _check(registry: records.Registry) -> None:
     """Raise InvalidRequest if records contradict each other, which no decoder can check."""
     for framework in registry.frameworks.values():
         if len(set(framework.roles)) < len(framework.roles):
@@ -71,7 +65,7 @@ def _check(registry: Registry) -> None:
         raise InvalidRequest("the store is damaged: two tokens are bound to one agent")
 
 
-def _recover_access(state: State, registry: Registry) -> None:
+def _recover_access(state: State, registry: records.Registry) -> None:
     groups = {name: record.members for name, record in registry.groups.items()}
     rules = {name: record.rule for name, record in registry.rules.items()}
     revoked = {key_id: record.description for key_id, record in registry.revoked.items()}
@@ -81,7 +75,7 @@ def _recover_access(state: State, registry: Registry) -> None:
         state.tokens.put(token)
 
 
-def _recover_agent(state: State, record: AgentRecord, now: float) -> None:
+def _recover_agent(state: State, record: records.AgentRecord, now: float) -> None:
     if record.gone:
         state.remember_gone(record.agent_id)
         return
@@ -102,7 +96,7 @@ def _recover_agent(state: State, record: AgentRecord, now: float) -> None:
     state.deadlines.set(AgentTimeout(agent.agent_id), now + state.settings.return_timeout_s)
 
 
-def _recover_framework(state: State, record: FrameworkRecord, now: float) -> None:
+def _recover_framework(state: State, record: records.FrameworkRecord, now: float) -> None:
     if record.removed:
         state.removed.add(record.framework_id, record.is_unrecorded)
         return
@@ -117,7 +111,7 @@ def _recover_framework(state: State, record: FrameworkRecord, now: float) -> Non
     state.deadlines.set(FailoverTimeout(record.framework_id), until)
 
 
-def _recover_hold(state: State, record: HoldRecord, now: float) -> None:
+def _recover_hold(state: State, record: records.HoldRecord, now: float) -> None:
     """Add a hold of the store; `charge_absent` charges it later. Its time goes on."""
     framework = state.frameworks.get(record.framework_id)
     has_owner = not record.framework_id or (framework is not None and not framework.is_removed)
@@ -145,7 +139,7 @@ def _recover_hold(state: State, record: HoldRecord, now: float) -> None:
 
 
 def recover_task(
-    state: State, record: TaskRecord, now: float, owner: PrincipalName = NO_OWNER
+    state: State, record: records.TaskRecord, now: float, owner: PrincipalName = records.NO_OWNER
 ) -> None:
     """Add a task of the ledger; `charge_absent` charges it later.
 
@@ -204,8 +198,7 @@ def recover_task(
 def _recover_queue(state: State, framework: Framework) -> None:
     """Queue the submitted tasks of a framework, in the order of their submission.
 
-    Raises:
-        InvalidRequest: if one is in a role that is not the framework's.
+    Raises InvalidRequest if one is in a role that is not the framework's.
     """
     queued = [task for task in framework.tasks.values() if task.is_queued]
     for task in queued:
@@ -221,7 +214,7 @@ def _recover_queue(state: State, framework: Framework) -> None:
             state.enqueue(*unit)
 
 
-def _recovered_status(state: State, record: TaskRecord, agent: Agent | None) -> TaskStatus:
+def _recovered_status(state: State, record: records.TaskRecord, agent: Agent | None) -> TaskStatus:
     """Return the last durable status; GONE if the task's agent is unknown.
 
     A queued task is LOST if the store is an older copy by now: it may have been launched since.

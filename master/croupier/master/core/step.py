@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterator
 from typing import assert_never
 
 from croupier.master.core import (
+    deadlines,
     events,
     on_agent,
     on_call,
@@ -19,17 +20,6 @@ from croupier.master.core import (
 )
 from croupier.master.core.agent_commands import OperateAgent
 from croupier.master.core.agents import Agent, AgentState
-from croupier.master.core.deadlines import (
-    AgentTimeout,
-    Deadline,
-    FailoverTimeout,
-    HoldReview,
-    OfferExpiry,
-    PreemptionGrace,
-    ResendTerminalUpdates,
-    SessionSilence,
-    StarvationCheck,
-)
 from croupier.master.core.effects import Answer, Close, Effect, Pause, SessionId, Step
 from croupier.master.core.framework_commands import OperatorKill, TeardownFramework
 from croupier.master.core.frameworks import Framework, FrameworkState
@@ -149,30 +139,30 @@ def on_time_passed(state: State, now: float) -> Iterator[Effect]:
         yield from _on_due(state, deadline, now)
 
 
-def _on_due(state: State, deadline: Deadline, now: float) -> Iterator[Effect]:
+def _on_due(state: State, deadline: deadlines.Deadline, now: float) -> Iterator[Effect]:
     match deadline:
-        case OfferExpiry(offer_id):
+        case deadlines.OfferExpiry(offer_id):
             yield from on_offer_due(state, state.offers[offer_id], now)
-        case FailoverTimeout(framework_id):
+        case deadlines.FailoverTimeout(framework_id):
             framework = state.frameworks.get(framework_id)
             if framework is not None and framework.state is FrameworkState.DISCONNECTED:
                 yield from on_framework.remove(state, framework, "its failover timeout ended", now)
-        case AgentTimeout(agent_id):
+        case deadlines.AgentTimeout(agent_id):
             agent = state.agents.get(agent_id)
             waits = (AgentState.DISCONNECTED, AgentState.ABSENT)
             if agent is not None and agent.state in waits:
                 yield from on_agent.on_agent_due(state, agent, now)
-        case ResendTerminalUpdates(framework_id):
+        case deadlines.ResendTerminalUpdates(framework_id):
             framework = state.frameworks.get(framework_id)
             if framework is not None and framework.session is not None:
                 yield from resend_terminal_updates(state, framework, now)
-        case StarvationCheck():
+        case deadlines.StarvationCheck():
             yield from on_preemption.on_preemption_due(state, now)
-        case PreemptionGrace(framework_id, task_id):
+        case deadlines.PreemptionGrace(framework_id, task_id):
             yield from on_preemption.on_grace_over(state, framework_id, task_id, now)
-        case HoldReview(hold_id):
+        case deadlines.HoldReview(hold_id):
             yield from on_hold.on_hold_due(state, state.holds[hold_id], now)
-        case SessionSilence(session):
+        case deadlines.SessionSilence(session):
             yield from _on_silence(state, session, now)
         case _:
             assert_never(deadline)
@@ -199,7 +189,7 @@ def _on_silence(state: State, session: SessionId, now: float) -> Iterator[Effect
         else:
             yield from on_framework.disconnect(state, peer, message, now)
         return
-    state.deadlines.set(SessionSilence(session), due)
+    state.deadlines.set(deadlines.SessionSilence(session), due)
 
 
 def on_allocation_due(state: State, budget: int, now: float) -> Iterator[Effect]:

@@ -238,8 +238,7 @@ class Task:
     def move(self, status: TaskStatus) -> None:
         """Replace the status along the table of `model.task`.
 
-        Raises:
-            Conflict: if a task cannot go from its state to that one.
+        Raises Conflict if a task cannot go from its state to that one.
         """
         moved(self.task_id, self.state, status.state)
         self.started_ms = self.started_ms or _start_ms(status)

@@ -33,9 +33,7 @@ _LAST_MS = 10**13
 class CreateToken(OperatorCommand[TokenRecord]):
     """Store a token that its creator has made. A repeated command changes nothing.
 
-    Attributes:
-        token: without `created_ms` and `created_by`, which the command sets.
-        now_ms: milliseconds since the epoch.
+    `token`: without `created_ms` and `created_by`, which the command sets.
     """
 
     token: TokenRecord
@@ -69,9 +67,7 @@ class CreateToken(OperatorCommand[TokenRecord]):
 class RevokeToken(OperatorCommand[TokenRecord]):
     """Forget a token; its sessions and streams end. Its principal may revoke it, too.
 
-    Attributes:
-        now_ms: milliseconds since the epoch.
-        credential: the caller's own token; empty if it has proven itself otherwise.
+    `credential`: the caller's own token; empty if it has proven itself otherwise.
     """
 
     token_id: TokenId
@@ -110,7 +106,6 @@ class JoinAgent(OperatorCommand[TokenRecord]):
     Attributes:
         join_token: the token that authenticates the caller.
         token_id, token_hash: of the token that the agent has made.
-        now_ms: milliseconds since the epoch.
     """
 
     join_token: TokenId

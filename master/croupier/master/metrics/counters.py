@@ -34,7 +34,6 @@ class FactCounter:
 
     Attributes:
         name: without the prefix `croupier_` and without `_total`.
-        text: its HELP.
         fields: fields of the fact, one for each label; None if they are named as the labels.
     """
 

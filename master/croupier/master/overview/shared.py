@@ -140,11 +140,9 @@ class Shared(Generic[T]):
     ) -> T:
         """Return the answer of `key`; `make` makes it if there is none that is young enough.
 
-        If the budget does not permit that, an answer serves for up to a minute.
-
-        Raises:
-            Overspent: if the budget permits no answer, and there is no old one.
-            Exception: as `make`, for all who wait for that answer.
+        If the budget does not permit that, an answer serves for up to a minute. Raises Overspent if
+        the budget permits no answer, and there is no old one; Exception as `make`, for all who wait
+        for that answer.
         """
         known = self._kept.get(key)
         if known is not None and self._clock.now() < known.until:

@@ -70,9 +70,8 @@ class Registration:
     async def add(self, page: pb.RegisterPage) -> None:
         """Add a page.
 
-        Raises:
-            InvalidRequest: if a task is malformed, or the tasks are too many or too large.
-            TooSlow: if other agents hold too many pages.
+        Raises InvalidRequest if a task is malformed, or the tasks are too many or too large;
+        TooSlow if other agents hold too many pages.
         """
         check_count(len(self._tasks) + len(page.tasks), MAX_AGENT_TASKS, "tasks of one agent")
         size = page.ByteSize()

@@ -43,8 +43,7 @@ VerifyOther = Callable[[str], Awaitable[Caller | None]]
 class AuthenticationFailed(Unauthenticated):
     """No valid credential.
 
-    Attributes:
-        reason: for metrics: missing, malformed, unknown, expired, revoked, certificate or provider.
+    `reason`: for metrics: missing, malformed, unknown, expired, revoked, certificate or provider.
     """
 
     def __init__(self, message: str, reason: str = "") -> None:

@@ -75,9 +75,8 @@ class Requirement:
     def check(self, call: Call, request: Any, permissions: Permissions) -> None:
         """Check that the caller may make the call at all, and note the rule that allows it.
 
-        Raises:
-            PermissionDenied: if it may not.
-            Unavailable: if its token was not checked, because this master did not lead yet.
+        Raises PermissionDenied if it may not; Unavailable if its token was not checked, because
+        this master did not lead yet.
         """
         caller = call.caller
         if not permissions.is_on:
@@ -254,10 +253,9 @@ class Checks:
     def require(self, call: Call, request: Any) -> None:
         """Check what the call requires; a stream has no request yet.
 
-        Raises:
-            PermissionDenied: if the caller may not make it.
-            AuthenticationFailed: if its certificate was revoked since it was authenticated, or this
-                master has begun to lead since then.
+        Raises PermissionDenied if the caller may not make it; AuthenticationFailed if its
+        certificate was revoked since it was authenticated, or this master has begun to lead since
+        then.
         """
         self._authenticator.check_revoked(call.caller)
         requirement = REQUIREMENTS.get(call.method)

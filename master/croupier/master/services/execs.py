@@ -114,9 +114,8 @@ class Execs:
     ) -> None:
         """Serve the stream of an agent that calls back, until the command has ended.
 
-        Raises:
-            NotFound: if no command waits for this agent under the id.
-            TooSlow: if the id does not come in time.
+        Raises NotFound if no command waits for this agent under the id; TooSlow if the id does not
+        come in time.
         """
         requests = aiter(requests)
         exec_id = (await _first(requests)).exec_id

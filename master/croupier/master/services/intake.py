@@ -118,11 +118,9 @@ def split(data: bytes, kind: Descriptor) -> list[Piece]:
 def scan(data: bytes, kind: Descriptor) -> Iterator[None]:
     """Check the number of fields of a message, and of entries of each list, at all depths.
 
-    Yields:
-        None, about each millisecond.
+    Yields None about each millisecond.
 
-    Raises:
-        InvalidRequest: if there are too many, or the message is malformed.
+    Raises InvalidRequest if there are too many, or the message is malformed.
     """
     if len(data) < SMALL_BYTES:
         return
@@ -207,11 +205,9 @@ class Intake:
     async def requests(self, usage: Usage | None, read: Read) -> AsyncGenerator[Any, None]:
         """Yield what a stream receives, at the rate of its principal; `usage` None has no limit.
 
-        The lane of the principal is held until the next request is asked for.
-
-        Raises:
-            InvalidRequest: if a message is malformed, or has too many entries.
-            RateExceeded: if the principal has too much in flight.
+        The lane of the principal is held until the next request is asked for. Raises InvalidRequest
+        if a message is malformed, or has too many entries; RateExceeded if the principal has too
+        much in flight.
         """
         held = TimeSlice()
         while True:

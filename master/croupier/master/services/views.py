@@ -268,11 +268,10 @@ def view_agent(
         deactivated=status.deactivated,
         problems=(HealthProblem(part=p.part, message=p.message) for p in status.problems),
         default_user=status.default_user,
+        decided_in_ms=_ms(status.timeout_in_s),
     )
     if wall is not None and status.connected_at is not None:
         wire.connected_since_ms = wall.of(status.connected_at)
-    if status.timeout_in_s is not None:
-        wire.decided_in_ms = _ms(status.timeout_in_s)
     if status.drain is not None:
         wire.drain.CopyFrom(_drain(status.drain, visible))
     return wire
@@ -307,11 +306,12 @@ def withheld_reasons(state: State, role: Role) -> list[PassedOver]:
 
 
 def _drain(drain: DrainProgress, visible: Visibility | None) -> pb.Drain:
-    wire = pb.Drain(done=drain.is_done, tasks_left=drain.tasks_left)
-    if drain.grace_ms is not None:
-        wire.grace_ms = drain.grace_ms
-    if drain.estimate_s is not None:
-        wire.estimate_ms = _ms(drain.estimate_s)
+    wire = pb.Drain(
+        done=drain.is_done,
+        tasks_left=drain.tasks_left,
+        grace_ms=drain.grace_ms,
+        estimate_ms=_ms(drain.estimate_s),
+    )
     for each in drain.blockers:
         if visible is not None and not visible.has_framework_id(each.framework_id):
             continue
@@ -319,5 +319,5 @@ def _drain(drain: DrainProgress, visible: Visibility | None) -> pb.Drain:
     return wire
 
 
-def _ms(seconds: float) -> int:
-    return max(0, round(seconds * 1000))
+def _ms(seconds: float | None) -> int | None:
+    return None if seconds is None else max(0, round(seconds * 1000))

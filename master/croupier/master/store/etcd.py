@@ -53,8 +53,7 @@ _log = get_logger("croupier.master.store")
 async def find_token(client: EtcdClient, prefix: str, token_id: TokenId) -> TokenRecord | None:
     """Return a token in the store of a leader, which may change meanwhile; None if it is absent.
 
-    Raises:
-        CroupierError: if it cannot be read.
+    Raises CroupierError if it cannot be read.
     """
     keys = op.Keys(prefix)
     found, _ = await client.get(keys.record("token", token_id))
@@ -180,8 +179,7 @@ class EtcdStore(Store):
     async def _read_pages(self) -> tuple[Registry, list[Row]]:
         """Return all records as of one revision, and the rows of those in an older form.
 
-        Raises:
-            Conflict: if the revision was compacted meanwhile.
+        Raises Conflict if the revision was compacted meanwhile.
         """
         registry, old, bad = Registry(), list[Row](), list[str]()
         async for kv in etcd_rows.stored_records(self._client, self._keys):

@@ -47,9 +47,8 @@ async def stored_records(
 ) -> AsyncIterator[pb.KeyValue]:
     """Yield all records at a revision, page by page; 0 is the present one.
 
-    Raises:
-        Conflict: if the revision was compacted meanwhile.
-        InvalidRequest: if a record is too large.
+    Raises Conflict if the revision was compacted meanwhile; InvalidRequest if a record is too
+    large.
     """
     start, end = keys.records, op.end_of(keys.records)
     page, more = FIRST_PAGE, True

@@ -68,9 +68,7 @@ def marker_path(database: Path) -> Path:
 def read_marker(database: Path) -> Marker | None:
     """Read the marker; None if there is none.
 
-    Raises:
-        InvalidRequest: if it is damaged.
-        OSError: if it cannot be read.
+    Raises InvalidRequest if it is damaged; OSError if it cannot be read.
     """
     path = marker_path(database)
     try:

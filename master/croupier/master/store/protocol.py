@@ -17,8 +17,7 @@ class Committing(Protocol):
     async def commit(self, records: Sequence[Record]) -> None:
         """Make all of `records` durable, or fail and make none so.
 
-        Raises:
-            Unavailable: if they are not durable; the master must then end.
+        Raises Unavailable if they are not durable; the master must then end.
         """
         ...
 
@@ -38,9 +37,8 @@ class Store(Committing):
     async def load(self) -> Registry:
         """Return everything that was committed.
 
-        Raises:
-            Unavailable: if it cannot be read.
-            InvalidRequest: if it is damaged, another program's, or of a newer version.
+        Raises Unavailable if it cannot be read; InvalidRequest if it is damaged, another program's,
+        or of a newer version.
         """
 
     async def mark(self, position: StorePosition) -> None:
@@ -49,8 +47,7 @@ class Store(Committing):
     async def check(self) -> None:
         """Check that the committed records are still in their place, if they can be removed.
 
-        Raises:
-            Unavailable: if they were removed or replaced; the master must then end.
+        Raises Unavailable if they were removed or replaced; the master must then end.
         """
 
     async def close(self) -> None:

@@ -98,9 +98,8 @@ class Rows:
     def decode(self, kind: str, body: bytes) -> r.Record:
         """Return the record of the kind `kind` that `body` holds.
 
-        Raises:
-            NewerRecord: if a newer release wrote it.
-            InvalidRequest: if it is not such a record; the text quotes nothing of it.
+        Raises NewerRecord if a newer release wrote it; InvalidRequest if it is not such a record;
+        the text quotes nothing of it.
         """
         stored = KINDS.get(kind)
         if stored is None:
@@ -196,8 +195,7 @@ def unsealed(key: bytes, value: bytes) -> bytes:
 def converted(kind: str, body: str | bytes) -> Row:
     """Return the row of the record that `body` holds.
 
-    Raises:
-        InvalidRequest: if it is no such record; the text quotes nothing of it.
+    Raises InvalidRequest if it is no such record; the text quotes nothing of it.
     """
     try:
         decode = _CODEC.decoder(KINDS[kind].record)

@@ -67,8 +67,7 @@ class _Checksum:
 def damage(path: Path) -> str:
     """Return what is wrong with the log at `path`; empty if it has all durable commits.
 
-    Raises:
-        OSError: if it cannot be read.
+    Raises OSError if it cannot be read.
     """
     what = _damage_at(path)
     # A running master may write the log while it is read.

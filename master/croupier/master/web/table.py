@@ -159,13 +159,11 @@ class ApiRoute:
 
     Attributes:
         path: below `/api/v1`; `{name}` is a part, and `{name:.+}` any number of them.
-        handler: answers a request.
         summary: what it does, for OpenAPI.
         answer: the message whose JSON object it returns, or a schema; None if that is no JSON.
         method: GET or POST.
         body: the message whose JSON object a POST's body is.
         is_shared: whether an answer serves equal requests of the same caller for a second.
-        content_type: of the answer.
     """
 
     path: str

@@ -7,19 +7,8 @@ from dataclasses import replace
 from itertools import islice
 
 from croupier.master.access.cluster_keys import LaunchProofs
+from croupier.master.core import events
 from croupier.master.core.effects import SessionId
-from croupier.master.core.events import (
-    AgentHealth,
-    AgentReported,
-    AgentStopped,
-    AgentTask,
-    Claim,
-    ExecutorSaid,
-    Received,
-    RefusedLaunch,
-    Register,
-    TasksReturned,
-)
 from croupier.master.core.step import Event
 from croupier.master.leadership.lineage import Lineage
 from croupier.model.access import AGENT_USER
@@ -51,16 +40,15 @@ async def report_from_wire(
 ) -> Event:
     """Return the event for a report. The tasks of a REGISTER are converted in slices.
 
-    Raises:
-        InvalidRequest: if an amount, attribute or status is malformed.
-        ProtocolViolation: if the kind of report is unknown.
+    Raises InvalidRequest if an amount, attribute or status is malformed; ProtocolViolation if the
+    kind of report is unknown.
     """
     match wire.WhichOneof("report"):
         case "updates":
             check_count(len(wire.updates.statuses), MAX_UPDATES, "updates in one report")
-            return AgentReported(session, tuple(map(_status, wire.updates.statuses)))
+            return events.AgentReported(session, tuple(map(_status, wire.updates.statuses)))
         case "heartbeat":
-            return Received(session)
+            return events.Received(session)
         case "register":
             return await _register(session, wire.register, proofs)
         case "health":
@@ -69,22 +57,22 @@ async def report_from_wire(
             returned = wire.returned.tasks
             check_count(len(returned), MAX_UPDATES, "returned tasks in one report")
             keys = ((FrameworkId(each.framework_id), TaskId(each.task_id)) for each in returned)
-            return TasksReturned(session, tuple(keys))
+            return events.TasksReturned(session, tuple(keys))
         case "executor_message":
-            return ExecutorSaid(session, message_from_wire(wire.executor_message))
+            return events.ExecutorSaid(session, message_from_wire(wire.executor_message))
         case "goodbye":
-            return AgentStopped(session, wire.goodbye.message[:1024])
+            return events.AgentStopped(session, wire.goodbye.message[:1024])
         case _:
             raise ProtocolViolation("the report is empty or unknown to this master")
 
 
-def with_claim(event: Register, wire: pb.Register, lineage: Lineage) -> Register:
+def with_claim(event: events.Register, wire: pb.Register, lineage: Lineage) -> events.Register:
     """Return REGISTER with a judgement of the masters that the agent has seen."""
     has_position = wire.HasField("position")
     try:
         position = position_from_wire(wire.position) if has_position else None
     except InvalidRequest as error:
-        claim, objection = Claim.UNPROVEN, f"the agent states a malformed position: {error}"
+        claim, objection = events.Claim.UNPROVEN, f"the agent states a malformed position: {error}"
     else:
         claim, objection = lineage.judge(wire.cluster, wire.master_epoch, position)
     return replace(event, claim=claim, objection=objection)
@@ -92,16 +80,18 @@ def with_claim(event: Register, wire: pb.Register, lineage: Lineage) -> Register
 
 async def tasks_from_wire(
     wire: Iterable[pb.AgentTask], proofs: LaunchProofs | None
-) -> list[AgentTask]:
+) -> list[events.AgentTask]:
     """Convert the tasks of an agent, in slices; `proofs` judges those of their launches."""
     return await sliced(_task(each, proofs) for each in wire)
 
 
-async def _register(session: SessionId, wire: pb.Register, proofs: LaunchProofs | None) -> Register:
+async def _register(
+    session: SessionId, wire: pb.Register, proofs: LaunchProofs | None
+) -> events.Register:
     check_count(len(wire.tasks), MAX_AGENT_TASKS, "tasks of one agent")
     check_count(len(wire.isolation), MAX_FEATURES, "features of isolation")
     check_count(len(wire.volumes), MAX_AGENT_TASKS, "volumes of one agent")
-    return Register(
+    return events.Register(
         session,
         AgentId(wire.agent_id),
         wire.hostname,
@@ -130,17 +120,17 @@ def _http_address(text: str) -> str:
         raise InvalidRequest(f"the agent's http_address: {error}") from None
 
 
-def _health(session: SessionId, wire: pb.AgentHealth) -> AgentHealth:
+def _health(session: SessionId, wire: pb.AgentHealth) -> events.AgentHealth:
     check_count(len(wire.refused), MAX_PER_REPORT, "refused launches")
     refused = (
-        RefusedLaunch(
+        events.RefusedLaunch(
             FrameworkId(check_id("framework", each.framework_id)),
             TaskId(check_id("task", each.task_id)),
             each.message[:MAX_MESSAGE],
         )
         for each in wire.refused
     )
-    return AgentHealth(session, _problems(wire.problems), tuple(refused))
+    return events.AgentHealth(session, _problems(wire.problems), tuple(refused))
 
 
 def _problems(wire: Iterable[pb.HealthProblem]) -> tuple[Problem, ...]:
@@ -149,9 +139,9 @@ def _problems(wire: Iterable[pb.HealthProblem]) -> tuple[Problem, ...]:
     return tuple(Problem.bounded(each.part, each.message) for each in first)
 
 
-def _task(wire: pb.AgentTask, proofs: LaunchProofs | None) -> AgentTask:
+def _task(wire: pb.AgentTask, proofs: LaunchProofs | None) -> events.AgentTask:
     check_count(len(wire.unacknowledged), MAX_WAITING, "updates of one task")
-    task = AgentTask(
+    task = events.AgentTask(
         FrameworkId(wire.framework_id),
         task_from_wire(wire.task),
         _status(wire.latest),

@@ -10,22 +10,11 @@ from typing import TypeVar
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import FrameworkCalled, Subscribe
+from croupier.model import ids
 from croupier.model.attributes import MAX_CONSTRAINTS, check_constraints
 from croupier.model.demand import Placement
 from croupier.model.errors import CroupierError, InvalidRequest, ProtocolViolation, shortened
 from croupier.model.executor import check_message
-from croupier.model.ids import (
-    MAX_ID_BYTES,
-    AgentId,
-    FrameworkId,
-    HoldId,
-    OfferId,
-    Role,
-    TaskId,
-    check_id,
-    check_role,
-    check_roles,
-)
 from croupier.model.limits import (
     MAX_NAMED,
     MAX_OFFERS_PER_CALL,
@@ -57,9 +46,9 @@ def subscribe_from_wire(session: SessionId, wire: pb.Subscribe) -> Subscribe:
         raise InvalidRequest("client_id has 1 to 255 characters")
     return Subscribe(
         session,
-        FrameworkId(framework.framework_id),
+        ids.FrameworkId(framework.framework_id),
         framework.name,
-        check_roles(framework.roles),
+        ids.check_roles(framework.roles),
         wire.client_id,
         failover_timeout_s=framework.failover_timeout_ms / 1000,
         offer_lease_s=wire.offer_lease_ms / 1000,
@@ -75,10 +64,7 @@ async def call_from_wire(session: SessionId, wire: pb.Call, seal: Seal) -> Frame
     """Return the event for any call but SUBSCRIBE and HEARTBEAT; `seal` seals tasks' secrets.
 
     A malformed call is an event too, and gets a verdict. The tasks of an ACCEPT are converted in
-    slices.
-
-    Raises:
-        ProtocolViolation: if the call has no sequence number.
+    slices. Raises ProtocolViolation if the call has no sequence number.
     """
     name = wire.WhichOneof("call") or "unknown"
     if not wire.seq:
@@ -89,7 +75,7 @@ async def call_from_wire(session: SessionId, wire: pb.Call, seal: Seal) -> Frame
         call = await _call(name, wire, seal)
     except CroupierError as error:
         task_ids = tuple(
-            TaskId(each[:255]) for each in islice(_named_tasks(wire), MAX_TASKS_PER_ACCEPT)
+            ids.TaskId(each[:255]) for each in islice(_named_tasks(wire), MAX_TASKS_PER_ACCEPT)
         )
         call = calls.Malformed(name, error, task_ids)
     return FrameworkCalled(session, wire.seq, call)
@@ -148,7 +134,9 @@ async def _call(name: str, wire: pb.Call, seal: Seal) -> calls.Call:
         case "decline":
             decline = wire.decline
             return calls.Decline(
-                tuple(map(OfferId, decline.offer_ids)), _refuse_s(decline.filters), decline.reason
+                tuple(map(ids.OfferId, decline.offer_ids)),
+                _refuse_s(decline.filters),
+                decline.reason,
             )
         case "update_demand":
             return calls.UpdateDemand(demands_from_wire(wire.update_demand.demands))
@@ -159,7 +147,7 @@ async def _call(name: str, wire: pb.Call, seal: Seal) -> calls.Call:
             return _kill(wire.kill)
         case "acknowledge":
             updates = await sliced(
-                (AgentId(update.agent_id), TaskId(update.task_id), update.sequence)
+                (ids.AgentId(update.agent_id), ids.TaskId(update.task_id), update.sequence)
                 for update in wire.acknowledge.updates
             )
             return calls.Acknowledge(tuple(updates))
@@ -174,10 +162,10 @@ async def _call(name: str, wire: pb.Call, seal: Seal) -> calls.Call:
 
 
 def _kill(wire: pb.Kill) -> calls.Kill:
-    if len(wire.task_id) > MAX_ID_BYTES:
+    if len(wire.task_id) > ids.MAX_ID_BYTES:
         raise InvalidRequest("the task id is too long")
     grace_ms = wire.kill_policy.grace_ms if wire.HasField("kill_policy") else None
-    return calls.Kill(TaskId(wire.task_id), grace_ms)
+    return calls.Kill(ids.TaskId(wire.task_id), grace_ms)
 
 
 async def _accept(wire: pb.Call, seal: Seal) -> calls.Accept:
@@ -200,27 +188,27 @@ async def _accept(wire: pb.Call, seal: Seal) -> calls.Accept:
         for task in tasks
     ]
     tasks, malformed = await _parsed(named, seal)
-    offer_ids = tuple(map(OfferId, wire.accept.offer_ids))
+    offer_ids = tuple(map(ids.OfferId, wire.accept.offer_ids))
     refuse_s = _refuse_s(wire.accept.filters)
     releases = _hold_ids(released)
     return calls.Accept(offer_ids, tasks, refuse_s, malformed, tuple(holds), releases)
 
 
 def _hold(wire: pb.Hold) -> calls.MakeHold:
-    hold_id = HoldId(check_id("hold", wire.hold_id))
+    hold_id = ids.HoldId(ids.check_id("hold", wire.hold_id))
     resources = resources_from_wire(wire.resources)
     return calls.MakeHold(hold_id, resources, wire.ttl_ms, wire.for_role, wire.volume)
 
 
-def _hold_ids(named: Sequence[str]) -> tuple[HoldId, ...]:
+def _hold_ids(named: Sequence[str]) -> tuple[ids.HoldId, ...]:
     check_count(len(named), MAX_TASKS_PER_ACCEPT, "holds are named in one call")
-    if any(len(hold_id) > MAX_ID_BYTES for hold_id in named):
+    if any(len(hold_id) > ids.MAX_ID_BYTES for hold_id in named):
         raise InvalidRequest("a hold id is too long")
-    return tuple(map(HoldId, named))
+    return tuple(map(ids.HoldId, named))
 
 
 async def _submit(wire: pb.Submit, seal: Seal) -> calls.Submit:
-    role = check_role(wire.role) if wire.role else None
+    role = ids.check_role(wire.role) if wire.role else None
     placement = Placement(
         check_constraints(map(constraint_from_wire, wire.constraints)),
         wire.max_per_agent if wire.HasField("max_per_agent") else None,
@@ -247,8 +235,10 @@ async def _parsed(
             _check_group(task, group_id)
             tasks.append(_task(task, seal))
         except InvalidRequest as error:
-            task_id, message = TaskId(task.task_id[:MAX_ID_BYTES]), str(shortened(error))
-            malformed.append(calls.MalformedTask(place, task_id, message, group_id[:MAX_ID_BYTES]))
+            task_id, message = ids.TaskId(task.task_id[: ids.MAX_ID_BYTES]), str(shortened(error))
+            malformed.append(
+                calls.MalformedTask(place, task_id, message, group_id[: ids.MAX_ID_BYTES])
+            )
     return tuple(tasks), tuple(malformed)
 
 
@@ -289,15 +279,15 @@ def _named_tasks(wire: pb.Call) -> Iterable[str]:
     yield from wire.withdraw.task_ids
 
 
-def _task_ids(named: Iterable[str]) -> tuple[TaskId, ...]:
-    task_ids = tuple(map(TaskId, named))
-    if any(len(task_id) > MAX_ID_BYTES for task_id in task_ids):
+def _task_ids(named: Iterable[str]) -> tuple[ids.TaskId, ...]:
+    task_ids = tuple(map(ids.TaskId, named))
+    if any(len(task_id) > ids.MAX_ID_BYTES for task_id in task_ids):
         raise InvalidRequest("a task id is too long")
     return task_ids
 
 
-def _roles(named: Sequence[str]) -> tuple[Role, ...]:
-    return check_roles(named) if named else ()
+def _roles(named: Sequence[str]) -> tuple[ids.Role, ...]:
+    return ids.check_roles(named) if named else ()
 
 
 def _refuse_s(filters: pb.Filters) -> float | None:

@@ -8,16 +8,7 @@ from typing import assert_never
 from croupier.master.access.cluster_keys import LinkKeys
 from croupier.master.core.messages import Heartbeat, Registered, ToAgent
 from croupier.master.leadership.lineage import Lineage
-from croupier.model.agent_orders import (
-    AcknowledgeUpdate,
-    ExecutorMessage,
-    KillTask,
-    LaunchGroup,
-    LaunchTask,
-    RecallTask,
-    ResendUpdates,
-    SetVolume,
-)
+from croupier.model import agent_orders
 from croupier.model.secrets import NO_SECRETS, SecretValues
 from croupier.net.outbox import Encoded, joined
 from croupier.v1 import agent_pb2 as pb
@@ -55,7 +46,7 @@ def order_to_wire(
     of its waits between attempts to reconnect (0: its own).
     """
     match message:
-        case LaunchTask(framework_id, task, role, framework_epoch, proof, lined_up):
+        case agent_orders.LaunchTask(framework_id, task, role, framework_epoch, proof, lined_up):
             launch = pb.LaunchTask(
                 framework_id=framework_id,
                 task=task_to_wire(task, secrets),
@@ -65,17 +56,17 @@ def order_to_wire(
                 lined_up=lined_up,
             )
             return pb.Order(launch=launch)
-        case LaunchGroup(orders):
+        case agent_orders.LaunchGroup(orders):
             return group_to_wire(order_to_wire(order) for order in orders)
-        case RecallTask(framework_id, task_id):
+        case agent_orders.RecallTask(framework_id, task_id):
             return pb.Order(recall=pb.RecallTask(framework_id=framework_id, task_id=task_id))
-        case AcknowledgeUpdate(framework_id, task_id, sequence):
+        case agent_orders.AcknowledgeUpdate(framework_id, task_id, sequence):
             return pb.Order(
                 acknowledge=pb.AcknowledgeUpdate(
                     framework_id=framework_id, task_id=task_id, sequence=sequence
                 )
             )
-        case KillTask(framework_id, task_id, grace_ms, reason, framework_epoch):
+        case agent_orders.KillTask(framework_id, task_id, grace_ms, reason, framework_epoch):
             kill = pb.KillTask(
                 framework_id=framework_id,
                 task_id=task_id,
@@ -85,12 +76,12 @@ def order_to_wire(
             if grace_ms is not None:
                 kill.kill_policy.grace_ms = grace_ms
             return pb.Order(kill=kill)
-        case ExecutorMessage(framework_id, task_id, data):
+        case agent_orders.ExecutorMessage(framework_id, task_id, data):
             sent = pb.ExecutorMessage(framework_id=framework_id, task_id=task_id, data=data)
             return pb.Order(executor_message=sent)
-        case SetVolume(volume, size):
+        case agent_orders.SetVolume(volume, size):
             return pb.Order(volume=volume_to_wire(volume, size))
-        case ResendUpdates(framework_id):
+        case agent_orders.ResendUpdates(framework_id):
             return pb.Order(resend=pb.ResendUpdates(framework_id=framework_id))
         case Registered(agent_id, heartbeat_s, master_id):
             return pb.Order(

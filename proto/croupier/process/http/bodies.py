@@ -17,9 +17,7 @@ BODY_S: Final = 10.0
 async def read_body(request: web.Request, most: int) -> bytes:
     """Return the body of a request.
 
-    Raises:
-        InvalidRequest: if it is larger than `most` bytes.
-        TooSlow: if it does not arrive in time.
+    Raises InvalidRequest if it is larger than `most` bytes; TooSlow if it does not arrive in time.
     """
     data = bytearray()
     try:

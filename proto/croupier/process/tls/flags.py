@@ -21,8 +21,7 @@ if TYPE_CHECKING:  # gRPC
 class TlsFlags:
     """Files of a daemon's certificate, which are reread when they change.
 
-    Raises:
-        InvalidRequest: if a flag is given without another that it needs.
+    Raises InvalidRequest if a flag is given without another that it needs.
     """
 
     tls_cert: Path | None = None

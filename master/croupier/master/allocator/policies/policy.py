@@ -55,8 +55,7 @@ class Policy(ABC):
     Every key ends in the node's arrival, so no two keys are equal. A role's key never falls when
     leaves below it are left out, so a search for the neediest eligible leaf can stop early.
 
-    Attributes:
-        name: as `--policy` takes it.
+    `name`: as `--policy` takes it.
     """
 
     name: str
