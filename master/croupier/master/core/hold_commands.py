@@ -138,8 +138,7 @@ class CreateHold(OperatorCommand[HoldStatus]):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseHold(OperatorCommand[HoldStatus]):
-    """End a hold of any owner, or remove the directory of a volume that no hold is for.
-    """
+    """End a hold of any owner, or remove the directory of a volume that no hold is for."""
 
     hold_id: ids.HoldId
     operator: str = ""

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 
 from croupier.model.errors import InvalidRequest
 from croupier.net.address import Address, parse_addresses
+from croupier.net.credentials import read_pem
 
 SCHEME: Final = "etcd://"
 DEFAULT_PORT: Final = 2379
@@ -114,7 +115,8 @@ class EtcdFlags:
             raise InvalidRequest("a user of etcd needs a password file, and a password file a user")
         text = "" if file is None else _read(file).decode(errors="replace")
         password = text.partition("\n")[0].rstrip("\r")
-        ca, cert, key = map(_pem, (self.etcd_ca, self.etcd_cert, self.etcd_key))
+        files = (self.etcd_ca, self.etcd_cert, self.etcd_key)
+        ca, cert, key = (None if path is None else read_pem(path) for path in files)
         return EtcdAccess(ca, cert, key, self.etcd_user, password)
 
     def check_protected(self, target: EtcdTarget, *, is_insecure: bool) -> None:
@@ -127,15 +129,6 @@ class EtcdFlags:
                     f"traffic to etcd at {member} would not be encrypted; give --etcd-ca,"
                     " or --insecure to accept that"
                 )
-
-
-def _pem(path: Path | None) -> bytes | None:
-    if path is None:
-        return None
-    text = _read(path)
-    if b"-----BEGIN " not in text:
-        raise InvalidRequest(f"{path} is not a PEM file")
-    return text
 
 
 def _read(path: Path) -> bytes:
