@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from croupier.master.core import calls
+from croupier.master.core.events import SessionEnded
 from croupier.master.core.hold_commands import CreateHold, HoldStatus, ReleaseHold, hold_status
 from croupier.master.core.on_hold import holds_and_orphans
 from croupier.model.agent_orders import SetVolume
+from croupier.model.demand import Placement
 from croupier.model.errors import Conflict, InvalidRequest
-from croupier.model.ids import NO_FRAMEWORK, FrameworkId, HoldId, Role
+from croupier.model.ids import NO_FRAMEWORK, AgentId, FrameworkId, HoldId, Role, short_id
 from croupier.model.resources import Resources
 from croupier.model.volume import Volume
+from tests.harness.explained import explained
 from tests.harness.invariants import check_state
 from tests.harness.secured_world import SecuredWorld
 from tests.harness.world import make_task, with_volumes
@@ -63,7 +66,7 @@ def test_an_orphan_is_removed_once_it_is_released() -> None:
     lost = Volume(HoldId("v1"), FrameworkId("F1"))
     session = world.agent(TOTAL, "h", features="volumes", incomplete=True, volumes=(lost,))
     [orphan] = holds_and_orphans(world.state).values()
-    assert orphan.hold_id == f"{world.agent_id(session)}/F1/v1"
+    assert orphan.hold_id == f"{world.agent_id(session)}:F1:v1"
     assert SetVolume(lost, 0) not in world.sent[session]
     ended = world.ask(ReleaseHold(1, orphan.hold_id))
     assert isinstance(ended, HoldStatus)
@@ -71,3 +74,25 @@ def test_an_orphan_is_removed_once_it_is_released() -> None:
     assert world.sent[session][-1] == SetVolume(lost, 0)
     assert not holds_and_orphans(world.state)
     check_state(world.state)
+
+
+def test_why_tells_which_volume_a_task_waits_for() -> None:
+    world = SecuredWorld(is_on=False)
+    session = world.agent(TOTAL, "h", features="volumes")
+    agent_id = world.agent_id(session)
+    assert isinstance(world.ask(create()), HoldStatus)
+    framework = world.framework("r")
+    world.do(SessionEnded(session, "the stream broke"))
+    task = with_volumes(make_task("t", "cpus:1;mem:1GB"), "v1@r")
+    world.call(framework, calls.Submit((task,), None, Placement()))
+    framework_id = world.framework_id(framework)
+
+    def reasons() -> list[str]:
+        answer = explained(world.state, framework_id, AgentId(""), world.now)
+        return [each.detail for each in answer.reasons if each.cause == "its volumes"]
+
+    [reason] = reasons()
+    assert reason.startswith(f"task t waits for agent h ({short_id(agent_id)}), which has its vol")
+    assert reason.endswith("volumes v1 and is disconnected")
+    world.ask(ReleaseHold(1, HoldId("v1")))
+    assert reasons() == ["task t waits for volumes v1, which were released"]

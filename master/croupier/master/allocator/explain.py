@@ -141,7 +141,7 @@ def of_agent(leaf: Leaf, agent: PooledAgent, state: AllocatorState, now: float) 
     others = tree.leaves.values()
     found = _check(agent, leaf, others, state, now, last)
     for hold in agent.holds.values():
-        if isinstance(found, Rejection) and hold.serves(leaf):
+        if isinstance(found, Rejection) and hold.serves(leaf) and not hold.is_kept:
             found = _check(hold, leaf, others, state, now, last)
     if isinstance(found, Rejection):
         held = _held(leaf, agent)

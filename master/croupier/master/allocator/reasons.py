@@ -33,6 +33,7 @@ class Cause(Enum):
     KEPT = "kept for a needier framework"
     HELD = "held for another"
     HOLDS = "its holds"
+    VOLUMES = "its volumes"
     BACKS_OFF = "unanswered offers"
     OFFER_FULL = "offer is full"
     SUPPRESSED = "suppressed"

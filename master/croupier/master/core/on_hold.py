@@ -289,7 +289,7 @@ def _sort_out_volumes(agent: Agent, event: Register) -> Iterator[Effect]:
 
 def _orphan_id(agent: Agent, volume: Volume) -> HoldId:
     """Return the id under which operators find the directory of a volume that has no hold."""
-    return HoldId(f"{agent.agent_id}/{volume.owner}/{volume.volume_id}")
+    return HoldId(f"{agent.agent_id}:{volume.owner}:{volume.volume_id}".replace("/", ":"))
 
 
 def holds_and_orphans(state: State) -> Mapping[HoldId, Hold]:

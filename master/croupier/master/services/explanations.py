@@ -23,7 +23,7 @@ from croupier.master.core.state import State
 from croupier.master.services import views
 from croupier.master.services.visibility import Visibility
 from croupier.model.errors import NotFound
-from croupier.model.ids import AgentId, FrameworkId, Role, short_id
+from croupier.model.ids import AgentId, FrameworkId, HoldId, Role, short_id
 from croupier.model.principal import ANONYMOUS, Principal
 from croupier.model.resources import total_of
 from croupier.v1 import operator_pb2 as pb
@@ -125,7 +125,7 @@ def _reasons(
     if not agent_id and any(each.cause not in _OF_ITS_OWN for each in found):
         found += views.withheld_reasons(state, roles[0])
     if not agent_id:
-        found += _holds(state, framework)
+        found += [*_holds(state, framework), *_volumes(state, framework)]
     return [*found, *_preemption(state, found, framework, now)]
 
 
@@ -135,7 +135,7 @@ def _holds(state: State, framework: Framework) -> Iterable[PassedOver]:
         mine = [
             hold
             for hold in state.holds.values()
-            if hold.is_charged and hold.owner == (framework.framework_id, role)
+            if hold.is_charged and not hold.volume and hold.owner == (framework.framework_id, role)
         ]
         if not mine:
             continue
@@ -147,6 +147,25 @@ def _holds(state: State, framework: Framework) -> Iterable[PassedOver]:
             f" used or not; {unused or 'nothing'} is unused"
         )
         yield PassedOver(Cause.HOLDS, len({hold.agent_id for hold in mine}), detail, role)
+
+
+def _volumes(state: State, framework: Framework) -> Iterable[PassedOver]:
+    """Yield, for each kind of queued task that has a volume, where that is. O(kinds)."""
+    for task in framework.queues.heads():
+        names = ", ".join(mount.volume_id for mount in task.info.volumes)
+        if not names:
+            continue
+        hold = state.holds.get(HoldId(task.info.volumes[0].volume_id))
+        if hold is None:
+            detail = f"task {task.task_id} waits for volumes {names}, which were released"
+            yield PassedOver(Cause.VOLUMES, 0, detail, task.role)
+            continue
+        agent = state.agents[hold.agent_id]
+        detail = (
+            f"task {task.task_id} waits for agent {agent.agent_id}, which has its volumes"
+            f" {names} and is {agent.state_name}"
+        )
+        yield PassedOver(Cause.VOLUMES, 1, detail, task.role, agent.agent_id)
 
 
 def _preemption(
