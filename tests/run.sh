@@ -42,19 +42,19 @@ cat >"$logs/.shares" <<'END'
 whole-1 tests/e2e/test_d* tests/e2e/test_service.py
 check
 isolation tests/integration/isolation tests/integration/shim
-whole-4 tests/e2e/test_s[!e]* tests/e2e/test_se[!r]* tests/e2e/test_[!a-s]*
-unit tests/unit --ignore=tests/unit/sim
-page tests/integration/page
-property tests/property
-pythons ends
 whole-2 tests/e2e/test_[a-ce-f]*
 parts tests/integration --ignore=tests/integration/agent --ignore=tests/integration/ctl --ignore=tests/integration/etcd --ignore=tests/integration/isolation --ignore=tests/integration/page --ignore=tests/integration/shim --ignore=tests/integration/sim
+unit tests/unit --ignore=tests/unit/sim
+whole-3 tests/e2e/test_[g-r]*
+property tests/property
+page tests/integration/page
+whole-4 tests/e2e/test_s[!e]* tests/e2e/test_se[!r]* tests/e2e/test_[!a-s]*
+pythons ends
 simulator tests/unit/sim tests/integration/sim tests/scenarios
 ctl tests/integration/ctl
-whole-3 tests/e2e/test_[g-r]*
-other tests --ignore=tests/unit --ignore=tests/property --ignore=tests/scenarios --ignore=tests/integration --ignore=tests/e2e
-agent tests/integration/agent
 etcd tests/integration/etcd
+agent tests/integration/agent
+other tests --ignore=tests/unit --ignore=tests/property --ignore=tests/scenarios --ignore=tests/integration --ignore=tests/e2e
 END
 
 # Four at a time, from the top. Globs of a share are expanded here.

@@ -110,7 +110,7 @@ class TaskRunner:
     async def measured(self, name: str) -> Exited | LaunchFailed:
         """Wait for the only end, and return it."""
         kinds = (Exited, LaunchFailed)
-        await eventually(lambda: self._of(name, *kinds), 20, what=f"{name} ends")
+        await eventually(lambda: self._of(name, *kinds), 60, what=f"{name} ends")
         (end,) = self._of(name, *kinds)
         assert isinstance(end, kinds)
         return end

@@ -18,7 +18,7 @@ from tests.harness.uml_pytest import Results, inner_tests, run_tests
 from tests.harness.uml_systemd import SYSTEMD
 
 CGROUP2, UNITS = (Path(__file__).with_name(name) for name in ("cgroup2", "systemd"))
-TIMEOUT_S = 240.0
+TIMEOUT_S = 480.0
 
 pytestmark = pytest.mark.timeout(TIMEOUT_S + 30.0)
 

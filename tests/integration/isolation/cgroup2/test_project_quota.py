@@ -41,11 +41,11 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     with image.open("wb") as file:
         file.truncate(32 * MIB)
     options = ["-q", "-O", "project,quota", "-E", "quotatype=prjquota"]
-    subprocess.run([str(program("mkfs.ext4")), *options, str(image)], check=True, timeout=30)
-    subprocess.run(["mount", "-o", "loop,prjquota", image, disk], check=True, timeout=30)
+    subprocess.run([str(program("mkfs.ext4")), *options, str(image)], check=True, timeout=90)
+    subprocess.run(["mount", "-o", "loop,prjquota", image, disk], check=True, timeout=90)
     (disk / "sandboxes").mkdir()
     yield disk / "sandboxes"
-    subprocess.run(["umount", disk], check=True, timeout=30)
+    subprocess.run(["umount", disk], check=True, timeout=90)
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def fill(path: Path, size: int) -> int:
             user=ORDINARY,
             group=ORDINARY,
             stdout=file,
-            timeout=30,
+            timeout=90,
         )
         return os.fstat(file.fileno()).st_size - before
 
@@ -104,7 +104,7 @@ def test_the_kernel_refuses_files_beyond_those_of_the_limit(
         quotas.limit(fd, MIB, 10)
         box.chmod(0o777)
         line = "for n in $(seq 20); do : >f$n || exit 7; done"
-        done = subprocess.run(["sh", "-c", line], cwd=box, user=ORDINARY, timeout=30)
+        done = subprocess.run(["sh", "-c", line], cwd=box, user=ORDINARY, timeout=90)
         os.close(fd)
     assert done.returncode != 0
     assert len(list(box.glob("f*"))) == 9, "the directory counts"

@@ -63,7 +63,7 @@ class System:
 
     def close(self) -> None:
         self._process.kill()
-        self._process.wait(timeout=10)
+        self._process.wait(timeout=30)
 
     def add(self, unit: str, more: str = "") -> None:
         """Install a unit of ours, with a drop-in."""
@@ -77,7 +77,7 @@ class System:
         own = self._process.pid
         (child,) = Path(f"/proc/{own}/task/{own}/children").read_text().split()
         inside = ["nsenter", "-t", child, "-p", "-m", "systemctl", *words]
-        done = subprocess.run(inside, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(inside, capture_output=True, text=True, timeout=120)
         if done.returncode:
             raise OSError(f"systemctl {' '.join(words)}: {done.stderr}")
         return done.stdout
@@ -137,7 +137,7 @@ async def test_limited_tasks_outlive_a_restart_of_their_agent(
         shell("hog", f"{waits}; {tasks.AT_ONCE}", tasks.MEM), shell("long", "sleep 600", tasks.MEM)
     )
     for name in ("hog", "long"):
-        await master.state(name, RUNNING, 60)
+        await master.state(name, RUNNING, 120)
     assert len(processes("croupier-agent.service")) == 1
     places = list(processes("croupier-tasks.service").values())
     assert places.count("croupier-shims") == 3, "and the process that holds the group"
@@ -147,12 +147,12 @@ async def test_limited_tasks_outlive_a_restart_of_their_agent(
     system.ctl("kill", "--signal=KILL", "croupier-agent")
     await registered(master, 3, log)
     gate.touch()
-    end = await master.state("hog", FAILED, 60)
+    end = await master.state("hog", FAILED, 120)
     assert Reason(end.reason) is Reason.MEMORY_LIMIT
     assert end.message.startswith("memory limit of 32 MiB exceeded; peak 32 MiB")
     assert master.states("long")[-1] is RUNNING
     said = subprocess.run(["dmesg"], capture_output=True, text=True, check=True).stdout
     assert "left-over process" not in said
     system.ctl("stop", "croupier-tasks")
-    await master.state("long", FAILED, 60)
+    await master.state("long", FAILED, 120)
     assert processes("croupier-tasks.service") == {}

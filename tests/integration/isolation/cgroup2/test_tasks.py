@@ -48,7 +48,7 @@ cat /sys/fs/cgroup/cgroup.subtree_control /proc/$!/cgroup /proc/self/cgroup; kil
 
 def test_an_agent_beside_others_in_a_container_makes_room_for_groups() -> None:
     done = subprocess.run(
-        ["sh", "-ec", CONTAINER], capture_output=True, text=True, timeout=60, check=False
+        ["sh", "-ec", CONTAINER], capture_output=True, text=True, timeout=120, check=False
     )
     place, controllers, *groups = done.stdout.splitlines()
     assert place == "{'all': '/sys/fs/cgroup/x'}", done.stderr
@@ -133,7 +133,7 @@ def test_bwrap_makes_namespaces(user: int) -> None:
         "-c",
         "echo $$",
     ]
-    ran = subprocess.run(words, user=user, group=user, capture_output=True, text=True, timeout=30)
+    ran = subprocess.run(words, user=user, group=user, capture_output=True, text=True, timeout=90)
     assert (ran.returncode, ran.stdout.strip()) == (0, "2"), ran.stderr
 
 
@@ -151,12 +151,12 @@ def test_a_project_quota_holds_for_an_ordinary_user(tmp_path: Path) -> None:
         "quotatype=prjquota",
         str(image),
     ]
-    subprocess.run(make, check=True, timeout=30)
-    subprocess.run(["mount", "-o", "loop,prjquota", image, disk], check=True, timeout=30)
+    subprocess.run(make, check=True, timeout=90)
+    subprocess.run(["mount", "-o", "loop,prjquota", image, disk], check=True, timeout=90)
     try:
         box = disk / "box"
         box.mkdir()
-        subprocess.run(["chattr", "-p", "7", "+P", box], check=True, timeout=30)
+        subprocess.run(["chattr", "-p", "7", "+P", box], check=True, timeout=90)
         device = next(
             line.split()[0]
             for line in Path("/proc/mounts").read_text().splitlines()
@@ -174,10 +174,10 @@ def test_a_project_quota_holds_for_an_ordinary_user(tmp_path: Path) -> None:
                 stdout=file,
                 stderr=subprocess.PIPE,
                 text=True,
-                timeout=30,
+                timeout=90,
             )
         assert os.strerror(errno.EDQUOT) in filled.stderr
         # The directory counts too.
         assert 900 << 10 < (box / "file").stat().st_size < 1 << 20
     finally:
-        subprocess.run(["umount", disk], check=True, timeout=30)
+        subprocess.run(["umount", disk], check=True, timeout=90)

@@ -19,7 +19,7 @@ from tests.harness.uml_systemd import UNITS
 DEPLOY = Path(__file__).resolve().parents[4] / "deploy/systemd"
 BIN = Path(sys.prefix) / "bin"
 DAEMONS = ("croupier-master", "croupier-agent")
-START_S = 60.0
+START_S = 120.0
 # The interpreter and the checkout may be anywhere, also where only root can read.
 HERE = """[Service]
 ExecStart=
