@@ -21,6 +21,8 @@ from croupier.model.errors import InvalidRequest
 
 Json = dict[str, Any]
 
+# The version of Mesos whose API this is. Clients read it as numbers.
+VERSION: Final = "1.11.0"
 UUID_BYTES: Final = 16
 NANOSECONDS_PER_MS: Final = 1_000_000
 _SLAVE: Final = "slave_id"

@@ -341,6 +341,16 @@ async def test_a_call_of_no_executor_of_mesos_is_refused(
         assert answer.status == status
 
 
+async def test_the_agent_is_described(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path) as agent,
+        at_mesos(agent) as url,
+        aiohttp.ClientSession() as client,
+        client.get(url.replace(PATH, "/state")) as answer,
+    ):
+        assert (await answer.json())["id"] == agent.world.state.agent_id
+
+
 async def test_only_the_user_of_an_executor_or_its_token_speaks_for_it(tmp_path: Path) -> None:
     async with (
         serving(tmp_path) as agent,

@@ -60,11 +60,16 @@ async def test_a_task_is_killed_and_an_unknown_one_is_answered_like_reconcile(
         await scheduler.subscribe()
         offer = await scheduler.offer()
         await scheduler.accept(offer, task(offer, "a", "sleep 100"))
-        await scheduler.update("TASK_RUNNING")
+        (network,) = (await scheduler.update("TASK_RUNNING"))["container_status"]["network_infos"]
+        assert network["ip_addresses"] == [{"ip_address": offer["url"]["address"]["ip"]}]
         assert await scheduler.call("KILL", task_id={"value": "none"}) == (202, "")
         lost = await scheduler.update("TASK_LOST")
         assert lost["reason"] == "REASON_RECONCILIATION"
         assert "uuid" not in lost
+        named = [{"task_id": {"value": each}} for each in ("x" * 300, "none")]
+        await scheduler.call("RECONCILE", tasks=named)
+        assert (await scheduler.update("TASK_LOST"))["task_id"] == {"value": "none"}
+        await scheduler.call("RECONCILE", tasks=named[:1])
         await scheduler.call("RECONCILE", tasks=[])
         running = await scheduler.update("TASK_RUNNING")
         assert running["reason"] == "REASON_RECONCILIATION"

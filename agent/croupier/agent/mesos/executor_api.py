@@ -25,6 +25,7 @@ from croupier.agent.executors.streams import Message, Stream, Streams
 from croupier.agent.mesos import environment
 from croupier.mesos.fields import (
     NANOSECONDS_PER_MS,
+    VERSION,
     Json,
     data_of,
     entries,
@@ -80,10 +81,20 @@ class ExecutorApi:
 
     def routes(self) -> tuple[Route, ...]:
         """Return the routes."""
+        public = Requirement.PUBLIC
         return tuple(
-            Route(path, self._post, Requirement.PUBLIC, "POST")
-            for path in (PATH, f"/slave(1){PATH}")
+            route
+            for prefix in ("", "/slave(1)")
+            for route in (
+                Route(prefix + PATH, self._post, public, "POST"),
+                Route(f"{prefix}/state", self._get_state, public),
+            )
         )
+
+    async def _get_state(self, _: web.Request) -> web.Response:
+        """Describe the agent, in short: executors of Toil do not start without an answer."""
+        found = {"id": self._state.agent_id, "hostname": self._hostname, "version": VERSION}
+        return web.json_response(found)
 
     async def _post(self, request: web.Request) -> web.StreamResponse:
         try:

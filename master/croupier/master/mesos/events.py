@@ -19,8 +19,6 @@ from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.task import Reason, Source, TaskState, TaskStatus
 from croupier.net.address import Address
 
-# The version of Mesos whose API this is. Clients read it as numbers.
-VERSION: Final = "1.11.0"
 HEARTBEAT: Final = fields.typed("HEARTBEAT")
 
 PARTITION_AWARE: Final = "PARTITION_AWARE"
@@ -120,6 +118,11 @@ class Events:
             found["uuid"] = _uuid(status)
         if status.data:
             found["data"] = fields.made_data(status.data)
+        _, common = self._agents.get(status.agent_id, (None, {}))
+        ip = fields.entry(common, "url", "address").get("ip")
+        if ip and not status.state.is_terminal:
+            # Tasks use the network of their agent.
+            found["container_status"] = {"network_infos": [{"ip_addresses": [{"ip_address": ip}]}]}
         if status.labels:
             found["labels"] = fields.made_labels(status.labels)
         return found

@@ -23,13 +23,12 @@ from aiohttp import HttpVersion11, web
 from croupier.master.access.caller import Call
 from croupier.master.leadership.leadership import Leadership
 from croupier.master.mesos.calls import check_form
-from croupier.master.mesos.events import VERSION
 from croupier.master.mesos.operator import OperatorApi
 from croupier.master.mesos.session import HOLD_S, MesosSession
 from croupier.master.services.authentication import Presented
 from croupier.master.services.checks import Checks, status_of
 from croupier.master.web.calls import Handlers, begin_calls
-from croupier.mesos.fields import Json, entries, id_of, parse_object, text
+from croupier.mesos.fields import VERSION, Json, entries, id_of, parse_object, text
 from croupier.model import errors
 from croupier.model.errors import CroupierError, InvalidRequest
 from croupier.model.ids import FrameworkId

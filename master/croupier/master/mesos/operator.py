@@ -13,10 +13,19 @@ from typing import Any, Final
 from aiohttp import web
 
 from croupier.master.mesos import views
-from croupier.master.mesos.events import VERSION
 from croupier.master.mesos.tasks import duration_ms
 from croupier.master.web.calls import CALLS
-from croupier.mesos.fields import Json, encoded, entry, flag, id_of, parse_object, text, typed
+from croupier.mesos.fields import (
+    VERSION,
+    Json,
+    encoded,
+    entry,
+    flag,
+    id_of,
+    parse_object,
+    text,
+    typed,
+)
 from croupier.model.errors import InvalidRequest
 from croupier.model.task import TERMINAL
 from croupier.model.task_checks import MAX_GRACE_MS

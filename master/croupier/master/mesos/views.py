@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from croupier.master.mesos.amounts import resources_to_json
-from croupier.master.mesos.events import VERSION, Events, agent_fields
+from croupier.master.mesos.events import Events, agent_fields
 from croupier.master.mesos.tasks import executor_id_in
-from croupier.mesos.fields import NANOSECONDS_PER_MS, Json, made_id, made_labels, unmilli
+from croupier.mesos.fields import NANOSECONDS_PER_MS, VERSION, Json, made_id, made_labels, unmilli
 from croupier.model.ranges import format_ranges
 from croupier.model.resources import FIRST
 from croupier.v1 import operator_pb2 as pb
