@@ -6,6 +6,8 @@ each message, and the updates that each framework's handler received.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from croupier.agent.core import effects as fx
 from croupier.agent.core.events import Event as AgentEvent
 from croupier.agent.core.events import GroupLaunch, TaskLaunch
@@ -39,9 +41,9 @@ class Judge(MasterJudge):
         self.messages.on_agent_step(event, effects)
         for effect in effects:
             if isinstance(effect, fx.SendUpdates):
-                for status in effect.statuses:
-                    if status.state.is_terminal:
-                        self.histories[status.task_id].is_over = True
+                self._note_ends(effect.statuses)
+            elif isinstance(effect, fx.SendRegister):
+                self._note_ends(task.status for task in agent.state.tasks.values())
         if self.moments:
             self._come_groups(agent, effects)
         self._note_line(agent, event, effects)
@@ -51,6 +53,11 @@ class Judge(MasterJudge):
         if isinstance(event, launches) and not agent.state.health.is_healthy:
             taken = [each for each in effects if isinstance(each, fx.Checkpoint | fx.Spawn)]
             must(not taken, f"{agent.name} is unhealthy and records a launch: {taken}")
+
+    def _note_ends(self, statuses: Iterable[TaskStatus]) -> None:
+        for status in statuses:
+            if status.state.is_terminal:
+                self.histories[status.task_id].is_over = True
 
     def _come_groups(self, agent: AgentProcess, effects: list[fx.Effect]) -> None:
         for effect in effects:
