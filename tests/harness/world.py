@@ -154,6 +154,10 @@ class World:
         check_state(self.state)
         self.check_ledger()
 
+    def check_recovery(self) -> None:
+        """Check the state with which the next master would lead now."""
+        check_state(self._recovered(f"{CLUSTER}-{self.state.epoch + 1}", self.registry()))
+
     def _recovered(self, master_id: str, registry: Registry) -> State:
         allocator = Allocator(roles=self.state.initial_roles)
         return recover_state(registry, master_id, self.state.settings, allocator, self.now)

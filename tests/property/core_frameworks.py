@@ -14,7 +14,7 @@ from croupier.model.demand import Demand
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import FrameworkId, HoldId, OfferId, Role, TaskId
 from croupier.model.resources import Resources
-from croupier.model.task import TaskInfo, TaskState
+from croupier.model.task import TaskInfo
 from tests.harness.world import in_group
 from tests.property.core_world import AMOUNTS, DEMANDS, FRAMEWORKS, ROLES, CoreWorld
 
@@ -164,22 +164,7 @@ class FrameworkRules(CoreWorld):
     @rule(pick=st.integers(0, 9))
     def a_task_follows_in_a_hold(self, pick: int) -> None:
         """End a task in a hold, and launch one like it there before its end is acknowledged."""
-        state = self.world.state
-        held = [
-            (agent.session, task)
-            for agent in state.agents.values()
-            for task in agent.tasks.values()
-            if agent.session is not None and task.held and task.is_active
-        ]
-        if not held:
-            return
-        session, task = held[pick % len(held)]
-        number = task.sequence + 1
-        self.world.report(session, task.framework_id, task.task_id, TaskState.FINISHED, number)
-        for offer in state.offers.values():
-            if offer.hold_id == task.hold_id and task.held <= offer.resources:
-                self.launch(offer.offer_id, str(task.held))
-                break
+        self.follow_in_hold(pick)
 
     @rule(number=st.integers(0, 20))
     def releases_a_hold(self, number: int) -> None:

@@ -57,8 +57,13 @@ class CoreWorld(RuleBasedStateMachine):
 
     holds_made = 0
 
-    @initialize(weight=st.integers(1, 3), is_auth_on=st.booleans(), is_held=st.booleans())
-    def begin(self, weight: int, is_auth_on: bool, is_held: bool) -> None:
+    @initialize(
+        weight=st.integers(1, 3),
+        is_auth_on=st.booleans(),
+        is_held=st.booleans(),
+        has_followed=st.booleans(),
+    )
+    def begin(self, weight: int, is_auth_on: bool, is_held: bool, has_followed: bool) -> None:
         rules = PreemptionRules(True, fair_timeout_s=4.0, guarantee_timeout_s=2.0, grace_s=3.0)
         roles = {Role("r1"): RoleSettings(weight * 1000), Role("r2"): RoleSettings(1000)}
         # Few agents may become unreachable at once, and few gone ones are remembered.
@@ -70,6 +75,8 @@ class CoreWorld(RuleBasedStateMachine):
         self.tasks = 0
         self.seq = 0
         self.populate(is_held)
+        if has_followed:
+            self.follow_in_hold(0)
 
     def populate(self, is_held: bool) -> None:
         """Start two agents, and two frameworks with tasks; the first of each may be in a hold."""
@@ -112,6 +119,29 @@ class CoreWorld(RuleBasedStateMachine):
         hold = calls.MakeHold(HoldId(f"h{self.holds_made}"), tasks[0].resources)
         holds = (hold,) if is_held else ()
         self.call(session, calls.Accept((offer_id,), tuple(tasks), holds=holds))
+
+    def follow_in_hold(self, pick: int) -> None:
+        """End a task in a hold, and launch one like it there before its end is acknowledged.
+
+        The store has both of them in the hold, as the next master finds them.
+        """
+        state = self.world.state
+        held = [
+            (agent.session, task)
+            for agent in state.agents.values()
+            for task in agent.tasks.values()
+            if agent.session is not None and task.held and task.is_active
+        ]
+        if not held:
+            return
+        session, task = held[pick % len(held)]
+        number = task.sequence + 1
+        self.world.report(session, task.framework_id, task.task_id, TaskState.FINISHED, number)
+        for offer in state.offers.values():
+            if offer.hold_id == task.hold_id and task.held <= offer.resources:
+                self.launch(offer.offer_id, str(task.held))
+                self.world.check_recovery()
+                break
 
     def sequence(self) -> int:
         self.seq += 1
