@@ -194,7 +194,7 @@ class AgentFaults:
                     resources=GivenResources.parse(RESOURCES + more),
                 )
             )
-            await eventually(lambda agent=agent: agent.link.is_registered)  # type: ignore[misc]
+            await eventually(lambda agent=agent: agent.link.is_registered, 60)  # type: ignore[misc]
             targets.append(agent.http_address)
         return [
             scrape("croupier-agents-master", self.master.http_address, cluster=HARMED),
@@ -233,7 +233,7 @@ class AgentFaults:
             lines = log_events(log.read_text())
             return next((line["http"] for line in lines if line["event"] == "agent_started"), "")
 
-        await eventually(address, 20, "the agent has started")
+        await eventually(address, 60, "the agent has started")
         return Address.parse(address())
 
     async def _fire(self, *alerts: str) -> None:

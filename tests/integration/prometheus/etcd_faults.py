@@ -58,7 +58,7 @@ class EtcdFaults:
         self.stack.callback(self._etcd.stop)
         await asyncio.to_thread(self._etcd.start)
         self._sites = [await self._start_site() for _ in range(2)]
-        await eventually(self._leaders, what="a leader on etcd")
+        await eventually(self._leaders, 60, "a leader on etcd")
         addresses = [site.master.http_address for site in self._sites]
         return [scrape("croupier-etcd", *addresses, cluster=CLUSTER)]
 
@@ -76,7 +76,7 @@ class EtcdFaults:
 
     async def _leader(self) -> Site:
         """Return the master that leads now: on a busy machine it may have changed."""
-        await eventually(self._leaders, 30, "a leader on etcd")
+        await eventually(self._leaders, 60, "a leader on etcd")
         return self._leaders()[0]
 
     async def _certificate_ends(self) -> None:
@@ -141,7 +141,7 @@ class EtcdFaults:
                 for each in labels
             )
 
-        await eventually(has_stopped, 30, f"{alert} stops for {instance}")
+        await eventually(has_stopped, 90, f"{alert} stops for {instance}")
 
     async def _start_site(self) -> Site:
         fronts = free_addresses(MEMBERS)

@@ -65,7 +65,7 @@ class SecurityFaults:
         ]  # fmt: skip
         self._start_master()
         self.stack.callback(self._end_master)
-        await eventually(self._answers, 30, "the secured master answers")
+        await eventually(self._answers, 60, "the secured master answers")
         # Made before anything is limited.
         said = await self._as_admin("token", "create", "join", "--output", str(self._join))
         assert said.code == 0, said.err
@@ -205,7 +205,7 @@ class SecurityFaults:
             return False
         async with make_channel(self._tokens, self._bearing(self._admin)) as channel:
             try:
-                await OperatorServiceStub(channel).GetMaster(GetMasterRequest(), timeout=1)
+                await OperatorServiceStub(channel).GetMaster(GetMasterRequest(), timeout=5)
             except grpc.aio.AioRpcError:
                 return False
         return True

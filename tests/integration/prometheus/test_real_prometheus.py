@@ -32,7 +32,7 @@ from tests.integration.prometheus.etcd_faults import EtcdFaults
 from tests.integration.prometheus.security_faults import SecurityFaults
 from tests.integration.prometheus.workload import UNIT, Workload, fire, running, stop
 
-DATA_S = 30.0
+DATA_S = 90.0
 # Alerts that fire without a fault where the processor or the disk is busy.
 OF_SLOW_MACHINES = {"CroupierLoopLag", "CroupierStoreSlow"}
 # What Grafana puts in.
@@ -50,12 +50,12 @@ async def work(framework: Workload) -> None:
         Task(argv, resources=r, task_id=name) for name, (argv, r) in tasks.items()
     )
     wanted = {"well": "FINISHED", "badly": "FAILED"}
-    await eventually(lambda: wanted.items() <= framework.states.items())
+    await eventually(lambda: wanted.items() <= framework.states.items(), 60)
     deaf = ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]
     await framework.submit(
         Task(deaf, resources=UNIT, task_id=f"long-{at}", grace_s=3600) for at in range(8)
     )
-    await eventually(lambda: list(framework.states.values()).count("RUNNING") == 8)
+    await eventually(lambda: list(framework.states.values()).count("RUNNING") == 8, 60)
 
 
 async def without_data(prometheus: Prometheus, queries: Iterable[str]) -> set[str]:
@@ -87,6 +87,7 @@ async def all_have_data(prometheus: Prometheus) -> None:
         raise AssertionError("no data: " + "\n".join(sorted(missing))) from None
 
 
+@pytest.mark.timeout(360)
 async def test_panels_rules_and_alerts(tmp_path: Path) -> None:
     token = make_token()
     create_token_file(tmp_path / "token", token)
@@ -124,7 +125,7 @@ async def test_panels_rules_and_alerts(tmp_path: Path) -> None:
             scrape("croupier-agent", *(agent.http_address for agent in agents), **bearing),
         ]
         prometheus = await stack.enter_async_context(running_prometheus(tmp_path, jobs))
-        await eventually(lambda: prometheus.has_scraped(3), 30)
+        await eventually(lambda: prometheus.has_scraped(3), 90)
         async with running(Workload(master.address, "web", UNIT)) as picky:
             await asyncio.wait_for(picky.declined.wait(), 10)
             await picky.stop(teardown=True)
@@ -167,7 +168,7 @@ HASTE = Haste(
 TIMES = SessionTimes(rejected_first_s=0.2, rejected_cap_s=0.5)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 async def test_each_alert_fires_during_its_fault_and_stops_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,7 +185,7 @@ async def test_each_alert_fires_during_its_fault_and_stops_after_it(
         # Daemons render their metrics once a second.
         running = running_prometheus(tmp_path, jobs, HASTE, interval="1s")
         prometheus = await stack.enter_async_context(running)
-        await eventually(lambda: prometheus.has_scraped(targets), 30)
+        await eventually(lambda: prometheus.has_scraped(targets), 90)
         async with asyncio.TaskGroup() as group:
             for part in parts:
                 part.prometheus = prometheus

@@ -50,7 +50,7 @@ async def running(framework: W) -> AsyncIterator[W]:
             await task
 
 
-DEADLINE_S = 60.0
+DEADLINE_S = 150.0
 
 
 async def fire(
