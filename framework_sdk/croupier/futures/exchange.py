@@ -18,15 +18,7 @@ from typing import Final
 from croupier.futures.board import Board, Progress, Worker
 from croupier.futures.call import Call
 from croupier.futures.gate import Hello, WorkerLink
-from croupier.futures.outcome import (
-    ClusterBroken,
-    Death,
-    WorkerDied,
-    death_of,
-    error_of,
-    give_result,
-    output_text,
-)
+from croupier.futures.outcome import ClusterBroken, WorkerDied, death_of, error_of, give_result
 from croupier.futures.remote import protocol
 from croupier.futures.shape import Shape
 from croupier.futures.start import ExecutorSettings, StartFailures, same_python, start_hint
@@ -252,18 +244,19 @@ class Exchange:
         elif kind == protocol.SETUP_FAILED:
             self._failed_setups[task_id] = body.decode(errors="replace")
         elif kind == protocol.DIED:
-            self._on_died(worker, link.hello.host, number, death_of(body))
+            self._on_died(worker, link.hello.host, number, body)
 
-    def _on_died(self, worker: Worker, host: str, number: int, death: Death) -> None:
-        if death.phase == "setup":
+    def _on_died(self, worker: Worker, host: str, number: int, body: bytes) -> None:
+        phase, ending, output = death_of(body)
+        if phase == "setup":
             raised = self._failed_setups.get(worker.task_id)
-            reason = f"\n{raised.rstrip()}{output_text(death.output)}" if raised else f" {death}"
-            self.break_off(ClusterBroken(f"a worker on {host} did not start:{reason}"))
+            reason = f"\n{raised.rstrip()}" if raised else f" {ending}"
+            self.break_off(ClusterBroken(f"a worker on {host} did not start:{reason}{output}"))
             return
         call = worker.calls.pop(number, None)
         self.board.unready(worker)
         if call is not None:
-            self._died(call, f"its process on {host} {death}")
+            self._died(call, f"its process on {host} {ending}{output}")
 
     def on_closed(self, link: WorkerLink) -> None:
         """Handle the end of a worker's connection."""

@@ -8,7 +8,6 @@ import signal
 import struct
 from concurrent.futures import BrokenExecutor, InvalidStateError
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from croupier.futures.call import CallFuture
@@ -51,25 +50,8 @@ class RemoteTraceback(Exception):
         return f'\n"""\n{self.text}"""'
 
 
-@dataclass(frozen=True, slots=True)
-class Death:
-    """The end of a worker's process.
-
-    Attributes:
-        phase: `setup`, `idle` or `call`.
-        output: the end of what it wrote to stderr.
-    """
-
-    phase: str
-    ending: str
-    output: str
-
-    def __str__(self) -> str:
-        return f"{self.ending}{output_text(self.output)}"
-
-
-def death_of(body: bytes) -> Death:
-    """Read a frame DIED."""
+def death_of(body: bytes) -> tuple[str, str, str]:
+    """Read a frame DIED; return the phase (`setup`, `idle` or `call`), how it ended, and stderr."""
     said = json.loads(body)
     status = int(said["status"])
     number = status & 0x7F
@@ -77,12 +59,8 @@ def death_of(body: bytes) -> Death:
         ending = f"was ended by signal {number}{_name_of(number)}"
     else:
         ending = f"ended with exit code {status >> 8}"
-    return Death(str(said["phase"]), ending, str(said["output"]))
-
-
-def output_text(output: str) -> str:
-    """Return the output of a worker as a part of an error's text."""
-    return f"; its output:\n{output}" if output else ""
+    output = f"; its output:\n{said['output']}" if said["output"] else ""
+    return str(said["phase"]), ending, output
 
 
 def result_of(body: bytes) -> object:
