@@ -31,7 +31,7 @@ from croupier.model.errors import CroupierError, InvalidRequest
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.model.secrets import SealedValue, SecretValues
 from croupier.model.task import TaskInfo
-from croupier.process.durable_files import sync_directory
+from croupier.process.durable_files import os_errors_as, sync_directory
 from croupier.process.logging import get_logger
 
 if TYPE_CHECKING:  # imported where it is used: only masters with secrets need it
@@ -127,7 +127,7 @@ def create_key_file(path: Path) -> None:
     """Create the file with a new key, unless there is one; only its owner can read it."""
     text = b64encode(secrets.token_bytes(KEY_BYTES)) + b"\n"
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with os_errors_as(InvalidRequest, f"cannot create {path}"):
         fd = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             os.write(fd, text)
@@ -140,8 +140,6 @@ def create_key_file(path: Path) -> None:
             os.close(fd)
             scratch.unlink()
         sync_directory(path.parent)
-    except OSError as error:
-        raise InvalidRequest(f"cannot create {path}: {error.strerror}") from error
 
 
 def open_keys(path: Path | None, command: str, *, is_shared: bool) -> KeySource:
@@ -188,12 +186,9 @@ def _output_of(line: str, timeout_s: float) -> str:
 
 
 def _read(path: Path) -> tuple[tuple[int, ...], Keys]:
-    try:
-        with path.open("rb") as file:
-            status = os.fstat(file.fileno())
-            content = file.read(MAX_TEXT)
-    except OSError as error:
-        raise InvalidRequest(f"cannot read {path}: {error.strerror}") from None
+    with os_errors_as(InvalidRequest, f"cannot read {path}"), path.open("rb") as file:
+        status = os.fstat(file.fileno())
+        content = file.read(MAX_TEXT)
     if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise InvalidRequest(f"others than its owner can use {path}; run: chmod 600 {path}")
     return _version(status), parse_keys(content.decode(errors="replace"), str(path))

@@ -1,9 +1,13 @@
-"""Files that survive a power failure: written, synced and renamed."""
+"""Files that survive a power failure: written, synced and renamed; and errors of files."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from croupier.model.errors import CroupierError
 
 
 def write_all(fd: int, data: bytes) -> None:
@@ -33,3 +37,12 @@ def sync_directory(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+@contextmanager
+def os_errors_as(kind: type[CroupierError], what: str) -> Iterator[None]:
+    """Raise `kind` in place of an OSError; its text is `what`, and the reason."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{what}: {error.strerror or error}") from error

@@ -38,7 +38,7 @@ from croupier.model.ids import check_id
 from croupier.net.certificate import parse_certificates
 from croupier.net.credentials import read_pem
 from croupier.net.trust_domain import check_trust_domain, trust_domains
-from croupier.process.durable_files import replace_file
+from croupier.process.durable_files import os_errors_as, replace_file
 
 _USES = {ExtendedKeyUsageOID.SERVER_AUTH: "server", ExtendedKeyUsageOID.CLIENT_AUTH: "client"}
 _DAY_S = 86_400.0
@@ -63,10 +63,8 @@ class AuthorityDirectory:
     def init(self, cluster: str, days: int, now: datetime, *, force: bool) -> CertificateFiles:
         """Make a cluster's authority; raises InvalidRequest or, without `force`, Conflict."""
         authority = make_authority(check_trust_domain(cluster), days, now)
-        try:
+        with os_errors_as(InvalidRequest, f"cannot make {self.path}"):
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise InvalidRequest(f"cannot make {self.path}: {error.strerror}") from None
         if self.key.exists() and not force:
             raise Conflict(
                 f"{self.key} exists; croupier cert rotate replaces an authority without a break;"
@@ -191,10 +189,8 @@ def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:
-    try:
+    with os_errors_as(InvalidRequest, f"cannot write {path}"):
         replace_file(path, data, mode)
-    except OSError as error:
-        raise InvalidRequest(f"cannot write {path}: {error.strerror}") from None
 
 
 def certificate_views(path: Path, now: datetime) -> list[View]:

@@ -15,6 +15,7 @@ from croupier.ctl.task_copies import copy_directory, copy_file
 from croupier.ctl.task_output import OutputPart, TaskArgument, TaskName, list_files, print_output
 from croupier.model.errors import InvalidRequest
 from croupier.model.printable import printable
+from croupier.process.durable_files import os_errors_as
 
 _MARKS = {"directory": "/", "link": "@", "other": "?"}
 
@@ -97,12 +98,10 @@ def cp(
     if local == "-":
         print_output(master, task, OutputPart(path), raw=False)
         return 0
-    try:
+    with os_errors_as(InvalidRequest, f"cannot write {local}"):
         if recursive:
             return copy_directory(master, task, path, local)
         print_lines(f"wrote {copy_file(master, task, path, local)}")
-    except OSError as error:
-        raise InvalidRequest(f"cannot write {local}: {error.strerror}") from None
     return 0
 
 

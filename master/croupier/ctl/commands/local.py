@@ -25,6 +25,7 @@ from croupier.model.limits import MIB
 from croupier.model.resources import Resources
 from croupier.net.address import MASTER_PORT, Address
 from croupier.net.task_scope import end
+from croupier.process.durable_files import os_errors_as
 
 
 @app.command
@@ -154,10 +155,8 @@ def _work_dir(wanted: Path | None) -> Iterator[WorkDir]:
         finally:
             _clear(made)
         return
-    try:
+    with os_errors_as(InvalidRequest, f"--work-dir {wanted}"):
         wanted.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidRequest(f"--work-dir {wanted}: {error.strerror}") from None
     yield WorkDir(wanted.resolve())
 
 

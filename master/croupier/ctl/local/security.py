@@ -25,7 +25,7 @@ from croupier.net.address import Address
 from croupier.net.credential_search import credentials_file
 from croupier.net.credentials import create_token_file, make_token, read_token_file
 from croupier.net.trust_domain import master_dns_name
-from croupier.process.durable_files import replace_file
+from croupier.process.durable_files import os_errors_as, replace_file
 
 CLUSTER: Final = "local"
 _DAYS: Final = 365
@@ -58,14 +58,12 @@ class LocalSecurity:
                 " choose another --master-port"
             )
         private = work_dir / "local-secrets"
-        try:
+        with os_errors_as(InvalidRequest, f"cannot write {private}"):
             private.mkdir(mode=0o700, exist_ok=True)
             _check_own(private)
             private.chmod(0o700)
             for old in (*private.glob("*.token"), *private.glob("*.crt"), *private.glob("*.key")):
                 old.unlink()
-        except OSError as error:
-            raise InvalidRequest(f"cannot write {private}: {error.strerror}") from None
         own = f"master-{CLUSTER}"
         names = ("ca.crt", f"{own}.crt", f"{own}.key", "admin.token", "join.token")
         files = SecurityFiles(*(private / name for name in names))
@@ -88,7 +86,7 @@ class LocalSecurity:
         from croupier.ctl.certificates.directory import AuthorityDirectory
 
         private = self.files.ca.parent
-        try:
+        with os_errors_as(InvalidRequest, f"cannot write {private}"):
             authority = AuthorityDirectory(private)
             authority.init(CLUSTER, _DAYS, utc_now(), force=False)
             leaf = Leaf("master", CLUSTER, (HOST, "localhost"))
@@ -96,16 +94,12 @@ class LocalSecurity:
             # Nothing else is ever signed.
             authority.key.unlink()
             create_token_file(self.files.admin_token, make_token())
-        except OSError as error:
-            raise InvalidRequest(f"cannot write {private}: {error.strerror}") from None
 
     def let_join(self) -> None:
         """Write the join token once the master knows it; raises InvalidRequest if that fails."""
-        try:
-            create_token_file(self.files.join_token, self.join_token)
-        except OSError as error:
-            path = self.files.join_token
-            raise InvalidRequest(f"cannot write {path}: {error.strerror}") from None
+        path = self.files.join_token
+        with os_errors_as(InvalidRequest, f"cannot write {path}"):
+            create_token_file(path, self.join_token)
 
     def publish(self) -> Path | None:
         """Write the user's credentials file, and return its path; None if that is impossible."""

@@ -24,7 +24,7 @@ from croupier.master.eventlog import files
 from croupier.model.clock import Clock
 from croupier.model.errors import Unavailable
 from croupier.model.token_bucket import Bucket
-from croupier.process.durable_files import write_all
+from croupier.process.durable_files import os_errors_as, write_all
 from croupier.process.logging import get_logger, time_text
 from croupier.process.queue_writer import LineWriter
 
@@ -146,10 +146,8 @@ class AuditFile:
     def __init__(self, path: Path, file_bytes: int = FILE_BYTES, write: Write = write_all) -> None:
         """Open the file for its owner alone; raises Unavailable if that fails, or it is no file."""
         self._path, self._file_bytes, self._write_all = path, file_bytes, write
-        try:
+        with os_errors_as(Unavailable, f"--audit-log {path}"):
             self._file = _open(path)
-        except OSError as error:
-            raise Unavailable(f"--audit-log {path}: {error.strerror or error}") from None
         self._lines = LineWriter("audit-log", self._write, self._on_failed, self._on_recovered)
 
     @property

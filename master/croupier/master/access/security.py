@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +16,7 @@ from croupier.model.clock import Clock
 from croupier.model.errors import InvalidRequest
 from croupier.model.token import BearerToken
 from croupier.net.credentials import create_token_file, make_token, read_token_file
+from croupier.process.durable_files import os_errors_as
 from croupier.process.logging import get_logger
 from croupier.process.metric_families import Family
 
@@ -75,13 +77,9 @@ def _admin_token(path: Path | None) -> BearerToken | None:
     if path is None:
         return None
     path = path.expanduser()
-    try:
+    with os_errors_as(InvalidRequest, f"--admin-token-file {path}"), suppress(FileExistsError):
         create_token_file(path, make_token())
         _log.info("admin_token_made", path=str(path))
-    except FileExistsError:
-        pass
-    except OSError as error:
-        raise InvalidRequest(f"--admin-token-file {path}: {error.strerror or error}") from None
     return read_token_file(path)
 
 

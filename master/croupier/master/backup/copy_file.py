@@ -34,7 +34,7 @@ from croupier.master.store.rows import (
 from croupier.model.errors import Conflict, InvalidRequest, Unavailable
 from croupier.model.store_position import StorePosition
 from croupier.net.version import croupier_version
-from croupier.process.durable_files import sync_directory
+from croupier.process.durable_files import os_errors_as, sync_directory
 
 # The version of this format.
 FORMAT: Final = 1
@@ -189,13 +189,10 @@ def _last_line(count: int, digest: str) -> bytes:
 
 def read_copy(path: Path) -> Copy:
     """Read and check a copy; raises InvalidRequest if unusable, Unavailable if unreadable."""
-    try:
-        with path.open("rb") as file:
-            head = _read_head(file, path)
-            file.seek(0)
-            rows = list(_checked_rows(file, path))
-    except OSError as error:
-        raise Unavailable(f"cannot read {path}: {error.strerror}") from error
+    with os_errors_as(Unavailable, f"cannot read {path}"), path.open("rb") as file:
+        head = _read_head(file, path)
+        file.seek(0)
+        rows = list(_checked_rows(file, path))
     registry, records = Registry(), []
     for kind, body in rows:
         try:

@@ -17,7 +17,7 @@ from croupier.master.store.rows import SCHEMA_VERSION, Row, decode, encode
 from croupier.master.store.sqlite_table import StoredRow, is_damage, meaning
 from croupier.master.store.wal import damage
 from croupier.model.errors import Conflict, InvalidRequest, Unavailable
-from croupier.process.durable_files import sync_directory
+from croupier.process.durable_files import os_errors_as, sync_directory
 
 # What is appended to the name of the database that a copy replaces.
 REPLACED = ".replaced"
@@ -93,11 +93,9 @@ def locked(path: Path) -> Iterator[None]:
     if not path.parent.is_dir():
         raise Unavailable(f"cannot restore to {path}: there is no directory {path.parent}")
     lock = StoreLock(path)
-    try:
+    with os_errors_as(Unavailable, f"cannot restore to {path}"):
         if not lock.take():
             raise Conflict(f"a master is running with the store {path}: stop it first")
-    except OSError as error:
-        raise Unavailable(f"cannot restore to {path}: {error.strerror}") from error
     try:
         yield
     finally:

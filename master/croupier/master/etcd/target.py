@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from croupier.model.errors import InvalidRequest
 from croupier.net.address import Address, parse_addresses
 from croupier.net.credentials import read_pem
+from croupier.process.durable_files import os_errors_as
 
 SCHEME: Final = "etcd://"
 DEFAULT_PORT: Final = 2379
@@ -132,7 +133,5 @@ class EtcdFlags:
 
 
 def _read(path: Path) -> bytes:
-    try:
+    with os_errors_as(InvalidRequest, f"cannot read {path}"):
         return path.expanduser().read_bytes()
-    except OSError as error:
-        raise InvalidRequest(f"cannot read {path}: {error.strerror}") from error

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from croupier.master.eventlog import files
 from croupier.model.errors import Unavailable
-from croupier.process.durable_files import write_all
+from croupier.process.durable_files import os_errors_as, write_all
 from croupier.process.logging import get_logger
 from croupier.process.queue_writer import QueueWriter
 
@@ -46,11 +46,9 @@ class Writer:
         # Bytes of lines that were queued, and that have left the queue.
         self._queued = self._taken = 0
         self._lock = threading.Lock()
-        try:
+        with os_errors_as(Unavailable, f"--event-log {path}"):
             _check(path)
             self._file = self._next_file()
-        except OSError as error:
-            raise Unavailable(f"--event-log {path}: {error.strerror or error}") from None
         # Of lines, and of the first lines of a new file. Their bytes are bounded, not their number.
         self._queue: QueueWriter[bytes | Iterator[bytes]] = QueueWriter(
             "event-log", self._write, self._on_failed, most=2 * max_waiting, pause_s=0.0

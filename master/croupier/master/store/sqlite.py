@@ -30,6 +30,7 @@ from croupier.master.store.sqlite_table import LOCKED, StoredRow, is_damage, mea
 from croupier.master.store.wal import damage
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.store_position import StorePosition
+from croupier.process.durable_files import os_errors_as
 from croupier.process.writer_thread import WriterThread
 
 WHAT_TO_DO = (
@@ -270,11 +271,8 @@ class SqliteStore(Store):
             )
 
     def _mark(self, marker: Marker) -> None:
-        try:
+        with os_errors_as(Unavailable, f"cannot write {marker_path(self._path)}"):
             write_marker(self._path, marker)
-        except OSError as error:
-            path = marker_path(self._path)
-            raise Unavailable(f"cannot write {path}: {error.strerror}") from error
 
     def _check_inodes(self) -> None:
         for path, inode in self._inodes.items():
