@@ -23,7 +23,7 @@ from tests.chaos.real.journal import (
     ReleaseAsked,
 )
 from tests.chaos.real.ledger import Ledger
-from tests.chaos.real.work import HoldWork
+from tests.chaos.real.work import VOLUME, HoldWork
 
 Journals = Mapping[str, Sequence[Entry]]
 
@@ -128,7 +128,9 @@ def counts(journals: Journals, ran: Ledger) -> Counter[str]:
     holds = hold_history(entries)
     return Counter(
         {
-            "holds made": len(holds.made),
+            "holds made": sum(VOLUME not in hold for hold in holds.made),
+            "volumes made": sum(VOLUME in hold for hold in holds.made),
+            "uses of volumes": len(ran.saw),
             "holds released": len(holds.released),
             "holds gone before their release": len(holds.gone & holds.made),
             "messages heard": len(ran.heard),

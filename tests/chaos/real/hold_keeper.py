@@ -25,11 +25,12 @@ from tests.chaos.real.journal import (
     ReleaseAnswered,
     ReleaseAsked,
 )
-from tests.chaos.real.memory import Memory
-from tests.chaos.real.work import HOLD, HoldWork, hold_named
+from tests.chaos.real.memory import Memory, number_of
+from tests.chaos.real.work import HOLD, USE, VOLUME, HoldWork, hold_named
 
 MOST = 3
 LOOK_S = 0.1
+VOLUME_SIZE = Resources.parse("disk:1MB")
 
 
 class HoldKeeper:
@@ -57,16 +58,18 @@ class HoldKeeper:
         return len(self._memory.holds) + len(self._memory.unsettled_holds) < MOST
 
     def next(self, offer: Offer) -> HoldWork | None:
-        """Return the next hold, if it fits into the offer."""
-        work = hold_named(self._seed, f"{self._framework.name}{HOLD}-{next(self._numbers)}")
+        """Return the next hold or volume, if it fits into the offer."""
+        number = next(self._numbers)
+        stem = self._framework.name + (HOLD if number % 2 else VOLUME)
+        work = hold_named(self._seed, f"{stem}-{number}")
         return work if self._resources(work) <= offer.resources else None
 
     async def make(
         self, work: HoldWork, offer: Offer, tasks: Sequence[Task], refuse_s: float
     ) -> Sequence[TaskVerdict]:
         """Make a hold and launch tasks, of one offer; return the verdicts on these."""
-        self._write(HoldAsked(work.hold_id))
-        hold = Hold(self._resources(work), work.ttl_s, id=work.hold_id)
+        self._write(HoldAsked(work.hold_id, offer.agent_id))
+        hold = Hold(self._resources(work), work.ttl_s, volume=work.is_volume, id=work.hold_id)
         try:
             verdict = await self._framework.hold(offer, hold, tasks, refuse_s)
         except CroupierError:
@@ -92,12 +95,18 @@ class HoldKeeper:
         if hold_id not in self._memory.holds:
             return False
         work = hold_named(self._seed, hold_id)
+        if work.is_volume and self._is_used(hold_id):
+            return False
         age_s = time.monotonic() - self._made.get(hold_id, 0.0)
         if work.kept_s is not None:
             return age_s >= work.kept_s
         if work.ttl_s is not None and age_s >= work.ttl_s:
             del self._memory.holds[hold_id]
         return work.ttl_s is None and self.releases_all
+
+    def _is_used(self, volume_id: str) -> bool:
+        stem = f"{USE}{number_of(volume_id)}-"
+        return any(stem in task_id for task_id in self._memory.alive())
 
     async def _release(self, hold_id: str) -> None:
         self._write(ReleaseAsked(hold_id))
@@ -109,4 +118,6 @@ class HoldKeeper:
             self._write(ReleaseAnswered(hold_id, str(verdict.error or "")))
 
     def _resources(self, work: HoldWork) -> Resources:
+        if work.is_volume:
+            return VOLUME_SIZE
         return total_of(repeat(self._unit, work.units))

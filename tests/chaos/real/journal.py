@@ -93,9 +93,10 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class HoldAsked:
-    """An ACCEPT with this hold will be sent next."""
+    """An ACCEPT with this hold of an agent will be sent next."""
 
     hold_id: str
+    agent_id: str
 
 
 @dataclass(frozen=True, slots=True)

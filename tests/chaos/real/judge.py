@@ -33,6 +33,7 @@ from tests.chaos.real.master_accounts import (
     check_idle,
     read_accounts,
 )
+from tests.chaos.real.volume_checks import check_volumes
 from tests.chaos.real.witness import read_witnesses
 from tests.chaos.real.work import hold_named, work_named
 from tests.harness.eventually import eventually
@@ -196,6 +197,7 @@ class Judge:
             *check_tasks(works, entries, ran, self.excuses),
             *check_holds(entries),
             *check_messages(entries, ran),
+            *check_volumes(works, entries, ran, self.excuses),
         ]
 
     def _count(self, entries: dict[str, list[Entry]]) -> None:

@@ -1,6 +1,7 @@
 """The ledger of what really ran: each task appends a line when it starts and before it ends.
 
-An executor appends one for each message that it gets, too.
+An executor appends one for each message that it gets, too. A task that uses a volume appends one
+with the tasks that have used it.
 """
 
 from __future__ import annotations
@@ -16,11 +17,15 @@ class Ledger:
 
     Attributes:
         heard: how often each executor got each message, by its number.
+        saw: the tasks that had used the volume of a task, and itself.
+        lines: the number of the first line of that kind about a task.
     """
 
     starts: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     ends: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     heard: Counter[tuple[str, int]] = field(default_factory=Counter)
+    saw: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    lines: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def running(self) -> dict[str, int]:
         """Return the pids of tasks that started and did not write that they end."""
@@ -30,14 +35,18 @@ class Ledger:
 def parse_ledger(text: str) -> Ledger:
     """Parse a ledger."""
     ran = Ledger()
-    for line in text.splitlines():
-        match line.split(" "):
+    for number, line in enumerate(text.splitlines()):
+        words = line.split(" ")
+        ran.lines.setdefault((words[0], words[1]), number)
+        match words:
             case ["start", task_id, pid]:
                 ran.starts[task_id].append(int(pid))
             case ["end", task_id]:
                 ran.ends[task_id] += 1
-            case ["heard", executor_id, number]:
-                ran.heard[executor_id, int(number)] += 1
+            case ["heard", executor_id, message]:
+                ran.heard[executor_id, int(message)] += 1
+            case ["saw", task_id, users]:
+                ran.saw[task_id] = tuple(users.rstrip(",").split(","))
             case _:
                 raise ValueError(f"no line of a ledger: {line!r}")
     return ran

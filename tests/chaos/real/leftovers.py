@@ -13,7 +13,7 @@ UNSETTLED = ("croupier_agent_tasks", "croupier_agent_unacknowledged_updates")
 
 def check_agent(name: str, work_dir: Path, metrics: str) -> list[Violation]:
     """Return what is left of tasks in an agent's metrics and work directory."""
-    return [*_unsettled(name, metrics), *_kept(name, work_dir / "runs")]
+    return [*_unsettled(name, metrics), *_kept(name, work_dir / "runs"), *_volumes(name, work_dir)]
 
 
 def _unsettled(name: str, metrics: str) -> Iterator[Violation]:
@@ -23,6 +23,11 @@ def _unsettled(name: str, metrics: str) -> Iterator[Violation]:
         metric, _, value = line.rpartition(" ")
         if metric.partition("{")[0] in UNSETTLED and float(value):
             yield Violation("kept", name, line)
+
+
+def _volumes(name: str, work_dir: Path) -> Iterator[Violation]:
+    for path in sorted(work_dir.glob("volumes/*/*/*")):
+        yield Violation("kept", name, str(path.relative_to(work_dir)))
 
 
 def _kept(name: str, runs: Path) -> Iterator[Violation]:

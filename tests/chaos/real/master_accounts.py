@@ -207,7 +207,8 @@ def _holder(name: str, view: Any, tasks: int) -> Holder:
 def _live(views: Iterable[pb.TaskView]) -> Iterator[TaskLine]:
     for view in views:
         if not TaskState(view.status.state).is_terminal:
-            resources = resources_from_wire(view.task.resources)
+            is_queued = TaskState(view.status.state) is TaskState.QUEUED
+            resources = NOTHING if is_queued else resources_from_wire(view.task.resources)
             yield TaskLine(
                 view.task.task_id, view.agent_id, view.framework_id, view.role, resources
             )

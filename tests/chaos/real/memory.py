@@ -13,11 +13,12 @@ from tests.chaos.real.journal import (
     KillAsked,
     MessageAsked,
     ReleaseAnswered,
+    ReleaseAsked,
     Subscribed,
     Update,
     Void,
 )
-from tests.chaos.real.work import EXECUTOR
+from tests.chaos.real.work import EXECUTOR, VOLUME
 
 
 class Memory:
@@ -31,8 +32,9 @@ class Memory:
         self.kills: set[str] = set()  # requested, and not refused
         self.killed: set[str] = set()  # answered: from here on the master sees to it
         self.executors: dict[str, str] = {}  # those that run, with their agents
-        self.unsettled_holds: dict[str, None] = {}  # requested, without a verdict
+        self.unsettled_holds: dict[str, str] = {}  # requested, without a verdict; their agents
         self.holds: dict[str, None] = {}  # made, and not known to have ended
+        self.volumes: dict[str, str] = {}  # those that may be used, with their agents
         self.last = 0
         self.last_hold = 0
         self.last_message = 0
@@ -56,21 +58,30 @@ class Memory:
                 self.kills.add(task_id)
             case KillAnswered(task_id):
                 self.killed.add(task_id)
-            case HoldAsked() | HoldAnswered() | ReleaseAnswered():
+            case HoldAsked() | HoldAnswered() | ReleaseAsked() | ReleaseAnswered():
                 self._take_hold(entry)
             case MessageAsked():
                 self.last_message = entry.number
             case Update() if entry.handled:
                 self._told(entry)
 
-    def _take_hold(self, entry: HoldAsked | HoldAnswered | ReleaseAnswered) -> None:
+    def alive(self) -> list[str]:
+        """Return the tasks that may run."""
+        return [*self.open, *self.unsettled]
+
+    def _take_hold(self, entry: HoldAsked | HoldAnswered | ReleaseAsked | ReleaseAnswered) -> None:
         match entry:
-            case HoldAsked(hold_id):
-                self.unsettled_holds[hold_id] = None
+            case HoldAsked(hold_id, agent_id):
+                self.unsettled_holds[hold_id] = agent_id
                 self.last_hold = max(self.last_hold, number_of(hold_id))
             case HoldAnswered(hold_id, error):
-                if self.unsettled_holds.pop(hold_id, hold_id) is None and not error:
+                agent_id = self.unsettled_holds.pop(hold_id, "")
+                if agent_id and not error:
                     self.holds[hold_id] = None
+                    if VOLUME in hold_id:
+                        self.volumes[hold_id] = agent_id
+            case ReleaseAsked(hold_id):
+                self.volumes.pop(hold_id, None)
             case ReleaseAnswered(hold_id):
                 self.unsettled_holds.pop(hold_id, None)
                 self.holds.pop(hold_id, None)

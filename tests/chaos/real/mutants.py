@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
@@ -22,12 +22,15 @@ from croupier.agent.core.records import UpdateRecord
 from croupier.agent.core.tasks import PendingUpdates
 from croupier.agent.isolation.disk_size import NOTHING, FileTotals, HiddenFiles
 from croupier.agent.run_ends import RunEnds
+from croupier.agent.volumes import Volumes
 from croupier.master import __main__ as master
 from croupier.master.allocator.agent_allocation import AgentAllocation
-from croupier.master.core import on_hold
+from croupier.master.core import on_hold, on_submit
 from croupier.master.core.records import HoldRecord, Record, TaskRecord
 from croupier.master.core.state import State
 from croupier.master.store.sqlite import SqliteStore
+from croupier.model.agent_orders import SetVolume
+from croupier.model.ids import HoldId
 from croupier.process.queue_writer import LineWriter
 
 
@@ -61,6 +64,7 @@ class Mutant:
 _commit = SqliteStore.commit
 _checkpoint = Checkpoint.commit
 _add = PendingUpdates.add
+_set_volume = Volumes.set
 _neediest = AgentAllocation._neediest
 _on_message = on_executor.on_message
 
@@ -120,6 +124,23 @@ def _deal_to_all(allocation: AgentAllocation) -> Any:
         return _neediest(allocation)
     finally:
         agent.owner = owner
+
+
+def _make_anew(volumes: Volumes, order: SetVolume) -> None:
+    """Empty a volume whenever the agent registers."""
+    if order.size:
+        _set_volume(volumes, replace(order, size=0))
+    _set_volume(volumes, order)
+
+
+def _remove_nothing(volumes: Volumes, order: SetVolume) -> None:
+    if order.size:
+        _set_volume(volumes, order)
+
+
+def _check_no_owner(state: State, _framework: Any, task: Any, _role: Any) -> Any:
+    holds = (state.holds.get(HoldId(mount.volume_id)) for mount in task.volumes)
+    return next((hold.agent_id for hold in holds if hold is not None), None)
 
 
 def _write_at_once(writer: LineWriter, data: bytes) -> None:
@@ -186,6 +207,21 @@ MUTANTS = {
         "the master offers a hold to all frameworks",
         "master", AgentAllocation, "_neediest", _deal_to_all, "kill framework",
         ("hold_of_another",),
+    ),
+    "volumes": Mutant(
+        "the agent makes its volumes anew when it registers",
+        "agent", Volumes, "set", _make_anew, "kill agent",
+        ("volume_lost",),
+    ),
+    "volume-ends": Mutant(
+        "the agent does not remove volumes that were released",
+        "agent", Volumes, "set", _remove_nothing, "kill framework",
+        ("kept",),
+    ),
+    "volume-users": Mutant(
+        "the master lets all frameworks submit tasks for a volume",
+        "master", on_submit, "check_volumes", _check_no_owner, "kill framework",
+        ("volume_of_another",),
     ),
     "log": Mutant(
         "an error of the log escapes",

@@ -13,6 +13,13 @@ from pathlib import Path
 # The task appends a line to the ledger when it starts and before it ends.
 SCRIPT = 'echo "start $1 $$" >>"$2"; sleep "$3"; echo "end $1" >>"$2"; exit "$4"'
 
+# Appends its id to a file of its volume, and copies the ids in it to the ledger.
+USES = (
+    'echo "start $1 $$" >>"$2"; echo "$1" >>data/users;'
+    ' echo "saw $1 $(tr "\\n" , <data/users)" >>"$2";'
+    ' sleep "$3"; echo "end $1" >>"$2"; exit "$4"'
+)
+
 # Takes three times its disk limit in files that it has removed; each file has the limit of all.
 EVADES = (
     'echo "start $1 $$" >>"$2"; trap "" XFSZ; exec 3>a 4>b 5>c; rm a b c;'
@@ -31,8 +38,11 @@ FIRST, REST = "-first", "-rest"
 # Ends the stem of the ids of executors; begins the end of that of the tasks in one, before its
 # number. Such a task is a call: `w1-call7-9` runs in `w1-executor-7`.
 EXECUTOR, CALL = "-executor", "-call"
-# Ends the stem of the ids of holds.
-HOLD = "-hold"
+# End the stems of the ids of holds and volumes. USE begins the end of that of the tasks that use a
+# volume, before its number: `w1-use3-9` uses `w1-volume-3`, or tries to use `w2-volume-3`.
+HOLD, VOLUME, USE = "-hold", "-volume", "-use"
+# The framework whose volumes another one tries to use.
+OTHERS = {"w1": "w2"}
 # The code of a program that ends itself by SIGKILL.
 KILLS_ITSELF = -9
 
@@ -50,6 +60,7 @@ class Work:
         is_withdrawn: whether it is withdrawn instead of killed.
         group: the id of its group; empty if it is in none.
         executor: the id of the executor that it runs in; empty if it is no call.
+        volume: the id of the volume that it uses, or tries to use; empty for none.
     """
 
     task_id: str
@@ -60,6 +71,7 @@ class Work:
     is_withdrawn: bool = False
     group: str = ""
     executor: str = ""
+    volume: str = ""
 
     @property
     def is_executor(self) -> bool:
@@ -97,7 +109,7 @@ class Work:
                 f"{self.seconds:g}",
                 str(self.code),
             ]
-        script = EVADES if self.evades else SCRIPT
+        script = EVADES if self.evades else USES if self.volume else SCRIPT
         return ["sh", "-c", script, "task", self.task_id, ledger, f"{self.seconds:g}",
                 str(self.code)]  # fmt: skip
 
@@ -112,7 +124,7 @@ class HoldWork:
     """A hold of the workload.
 
     Attributes:
-        units: how many tasks have room in it.
+        units: how many tasks have room in it; none in a volume.
         ttl_s: its time to live; None if it has no end.
         kept_s: when its framework releases it; None: when it is told to.
     """
@@ -122,10 +134,18 @@ class HoldWork:
     ttl_s: float | None
     kept_s: float | None
 
+    @property
+    def is_volume(self) -> bool:
+        """Return whether it is a volume."""
+        return VOLUME in self.hold_id
+
 
 def hold_named(seed: int, hold_id: str) -> HoldWork:
     """Return the hold of that id."""
     rng = random.Random(f"{seed}/{hold_id}")
+    if VOLUME in hold_id:
+        kept_s = round(rng.uniform(0.5, 4.0), 3) if rng.random() < 0.4 else None
+        return HoldWork(hold_id, 0, None, kept_s)
     ttl_s = round(rng.uniform(0.3, 3.0), 3) if rng.random() < 0.4 else None
     kept_s = round(rng.uniform(0.0, 3.0), 3) if rng.random() < 0.5 else None
     return HoldWork(hold_id, rng.randint(1, 2), ttl_s, kept_s)
@@ -143,6 +163,8 @@ def work_of(seed: int, framework: str, number: int) -> Work:
         return _executor(rng, task_id)
     if CALL in framework:
         return _call(rng, task_id)
+    if USE in framework:
+        return _use(rng, task_id)
     if framework.endswith(REST):
         first = f"{framework.removesuffix(REST)}{FIRST}-{number - 1}"
         return Work(task_id, ENDLESS_S, 0, group=first)
@@ -179,6 +201,15 @@ def _call(rng: random.Random, task_id: str) -> Work:
         return Work(task_id, ENDLESS_S, 0, round(rng.uniform(0.0, 2.0), 3), executor=executor)
     seconds = round(rng.choice((0.0, 0.1, 1.0)) * rng.random(), 3)
     return Work(task_id, seconds, rng.choice((0, 0, 5)), executor=executor)
+
+
+def _use(rng: random.Random, task_id: str) -> Work:
+    framework, _, numbers = task_id.rpartition(USE)
+    owner = OTHERS.get(framework, "w1") if rng.random() < 0.1 else framework
+    volume = f"{owner}{VOLUME}-{numbers.partition('-')[0]}"
+    if rng.random() < 0.2:
+        return Work(task_id, ENDLESS_S, 0, round(rng.uniform(0.0, 2.0), 3), volume=volume)
+    return Work(task_id, round(rng.uniform(0.0, 1.0), 3), rng.choice((0, 0, 5)), volume=volume)
 
 
 def work_named(seed: int, task_id: str) -> Work:

@@ -35,6 +35,7 @@ from croupier.sdk import (
     Task,
     TaskState,
     TaskVerdict,
+    VolumeMount,
 )
 from croupier.sdk import TaskStatus as Status
 from tests.chaos.real.hold_keeper import HoldKeeper
@@ -62,12 +63,14 @@ from tests.chaos.real.work import (
     FIRST,
     LIMIT,
     REST,
+    USE,
+    HoldWork,
     Work,
     work_named,
     work_of,
 )
 
-UNIT = Resources.parse("cpus:1;mem:64MB")
+UNIT = Resources.parse("cpus:1;mem:64MB;disk:1MB")
 REFUSE_S = 0.3
 CONTROL_S = 0.05
 # The most tasks in one SUBMIT.
@@ -80,6 +83,8 @@ MOST_BRIEF = 60
 CALL_UNIT = Resources.parse("cpus:0.25;mem:16MB")
 CALLS_AT_ONCE = 4
 MOST_CALLS = 12
+# Of tasks that use volumes.
+MOST_USES = 6
 # An executor takes a second to start.
 MOST_EXECUTORS = 2
 TALK_S = 0.1
@@ -133,7 +138,9 @@ class Workload(Framework):
         for offer in offers:
             if offer.hold_id:
                 self._write(HoldOffered(offer.hold_id))
-            await self._launch(offer, list(self._next(offer, self._room)))
+            hold = self._hold(offer)
+            chosen = [] if hold and hold.is_volume else list(self._next(offer, self._room))
+            await self._launch(offer, hold, chosen)
 
     async def on_message(self, message: Message) -> None:
         self._write(MessageHeard(message.executor_id, int(message.data)))
@@ -154,16 +161,14 @@ class Workload(Framework):
 
     @property
     def _room(self) -> int:
-        return self._most - len(self._alive()) + self._brief() + self._living(CALL)
-
-    def _alive(self) -> list[str]:
-        return [*self._memory.open, *self._memory.unsettled]
+        others = self._brief() + self._living(CALL) + self._living(USE)
+        return self._most - len(self._memory.alive()) + others
 
     def _brief(self) -> int:
         return self._living(BRIEF)
 
     def _living(self, stem: str) -> int:
-        return sum(stem in task_id for task_id in self._alive())
+        return sum(stem in task_id for task_id in self._memory.alive())
 
     def _next(self, offer: Offer, room: int) -> Iterator[Work]:
         left = offer.resources
@@ -179,6 +184,10 @@ class Workload(Framework):
             if agent_id == offer.agent_id and left >= UNIT and self._living(CALL) < MOST_CALLS:
                 left -= UNIT
                 yield from self._calls(executor_id)
+        for volume_id, agent_id in self._memory.volumes.items():
+            if agent_id == offer.agent_id and left >= UNIT and self._living(USE) < MOST_USES:
+                left -= UNIT
+                yield self._work(f"{USE}{number_of(volume_id)}")
         while room > 0 and left >= UNIT:
             left, room = left - UNIT, room - 1
             yield work_of(self._seed, self.name, next(self._numbers))
@@ -195,11 +204,14 @@ class Workload(Framework):
     def _work(self, stem: str) -> Work:
         return work_of(self._seed, self.name + stem, next(self._numbers))
 
-    async def _launch(self, offer: Offer, chosen: list[Work]) -> None:
-        """Launch tasks on an offer, and sometimes hold some of it."""
-        hold = None
-        if not offer.hold_id and self._holds.has_room and self._rng.random() < 0.3:
-            hold = self._holds.next(offer)
+    def _hold(self, offer: Offer) -> HoldWork | None:
+        """Return what to hold of an offer, if anything."""
+        if offer.hold_id or not self._holds.has_room or self._rng.random() > 0.3:
+            return None
+        return self._holds.next(offer)
+
+    async def _launch(self, offer: Offer, hold: HoldWork | None, chosen: list[Work]) -> None:
+        """Make a hold of an offer, and launch tasks on it."""
         tasks = self._asked(chosen) if chosen else []
         if hold is not None:
             self._answered(await self._holds.make(hold, offer, tasks, REFUSE_S))
@@ -219,6 +231,9 @@ class Workload(Framework):
         for executor_id in self._memory.executors:
             if self._living(CALL) < MOST_CALLS:
                 chosen += self._calls(executor_id)
+        for volume_id in self._memory.volumes:
+            if self._living(USE) < MOST_USES:
+                chosen += [self._work(f"{USE}{number_of(volume_id)}") for _ in range(2)]
         if chosen:
             verdicts = await self.submit(self._asked(chosen))
             self._answered(verdicts)
@@ -245,6 +260,7 @@ class Workload(Framework):
             limits=LIMIT if work.evades else "",
             part=work.part if work.group else "member",
             executor=ExecutorSpec() if work.is_executor else None,
+            volumes=[VolumeMount(work.volume, "data")] if work.volume else (),
         )
         return task.in_group(work.group) if work.group else task
 

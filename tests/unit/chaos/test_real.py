@@ -169,6 +169,12 @@ def test_tasks_updates_and_run_files_are_found(tmp_path: Path) -> None:
     assert [violation.kind for violation in found] == ["kept"] * 3
 
 
+def test_a_volume_that_was_released_is_found(tmp_path: Path) -> None:
+    (tmp_path / "volumes" / "f1" / "w1-volume-2" / "name").mkdir(parents=True)
+    [found] = check_agent("a1", tmp_path, CLEAN)
+    assert (found.kind, found.detail) == ("kept", "volumes/f1/w1-volume-2/name")
+
+
 def test_an_agent_without_metrics_is_found(tmp_path: Path) -> None:
     assert [violation.kind for violation in check_agent("a1", tmp_path, "")] == ["kept"] * 2
 

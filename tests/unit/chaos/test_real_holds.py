@@ -23,9 +23,10 @@ from tests.chaos.real.journal import (
 )
 from tests.chaos.real.ledger import parse_ledger
 from tests.chaos.real.memory import Memory
+from tests.chaos.real.volume_checks import check_volumes
 from tests.chaos.real.work import HoldWork, Work
 
-ASKED, MADE = HoldAsked("h"), HoldAnswered("h", "")
+ASKED, MADE = HoldAsked("h", "a1"), HoldAnswered("h", "")
 REFUSED, OFFERED = HoldAnswered("h", "it does not fit"), HoldOffered("h")
 RELEASE, RELEASED, GONE = ReleaseAsked("h"), ReleaseAnswered("h", ""), ReleaseAnswered("h", "no")
 
@@ -155,12 +156,45 @@ def ends(task_id: str, entries: list[Entry], ran: str) -> list[str]:
 
 def test_a_framework_that_restarts_knows_its_executors_and_holds() -> None:
     running = Update("w-executor-3", "a1", "RUNNING", 2, "NONE", None, None, 1, "", handled=True)
-    first, second = HoldAsked("w-hold-4"), HoldAsked("w-hold-5")
+    first, second = HoldAsked("w-hold-4", "a1"), HoldAsked("w-volume-5", "a1")
     entries: list[Entry] = [
         Asked(("w-executor-3",)), running, first, HoldAnswered("w-hold-4", ""), second,
+        HoldAnswered("w-volume-5", ""), HoldAsked("w-hold-6", "a1"),
         MessageAsked("w-executor-3", 6),
     ]  # fmt: skip
     memory = Memory(entries)
     assert memory.executors == {"w-executor-3": "a1"}
-    assert (list(memory.holds), list(memory.unsettled_holds)) == (["w-hold-4"], ["w-hold-5"])
-    assert (memory.last, memory.last_hold, memory.last_message) == (3, 5, 6)
+    assert list(memory.holds) == ["w-hold-4", "w-volume-5"]
+    assert memory.unsettled_holds == {"w-hold-6": "a1"}
+    assert memory.volumes == {"w-volume-5": "a1"}
+    assert (memory.last, memory.last_hold, memory.last_message) == (3, 6, 6)
+    memory.take(ReleaseAsked("w-volume-5"))
+    assert memory.volumes == {}
+
+
+def use(task_id: str) -> Work:
+    """Return a task of the framework `w1` that uses a volume; `evil` tries to use another."""
+    return Work(task_id, 0.1, 0, volume="w2-volume-1" if task_id == "evil" else "w1-volume-1")
+
+
+def files(entries: list[Entry], ran: str, excused: tuple[str, ...] = ()) -> list[str]:
+    found = check_volumes(use, {"w1": entries}, parse_ledger(ran.replace("; ", "\n")), excused)
+    return [violation.kind for violation in found]
+
+
+def test_a_task_finds_what_earlier_ones_wrote_into_its_volume() -> None:
+    asked: list[Entry] = [Asked(("a", "b"))]
+    assert files(asked, "start a 1; saw a a,; start b 2; saw b a,b,") == []
+    # At the same time.
+    assert files(asked, "start a 1; start b 2; saw a a,; saw b b,") == []
+    assert files(asked, "start a 1; saw a a,; start b 2; saw b b,") == ["volume_lost"]
+    assert files(asked, "start a 1; saw a ") == ["volume_lost"]
+    assert files(asked, "start a 1; saw a ", ("a",)) == []
+    assert files(asked, "start a 1; saw a a,x,") == ["volume_of_another"]
+
+
+def test_a_volume_is_of_one_framework() -> None:
+    asked: list[Entry] = [Asked(("evil",))]
+    assert files([*asked, Answered("evil", "there is no volume", 0.0)], "") == []
+    assert files([*asked, Answered("evil", "", 0.0)], "") == ["volume_of_another"]
+    assert files(asked, "start evil 1") == ["volume_of_another"]
