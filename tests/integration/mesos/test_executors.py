@@ -39,10 +39,10 @@ async def launched(agent: RawAgent) -> TaskInfo:
 
 async def report(agent: RawAgent, framework_id: str, task_id: str, **status: Any) -> None:
     """Report a status of a task."""
+    fields = {"source": task_pb2.SOURCE_EXECUTOR, **status}
     made = task_pb2.TaskStatus(
-        framework_id=framework_id, task_id=task_id, agent_id=agent.agent_id,
-        source=task_pb2.SOURCE_EXECUTOR, **status,
-    )  # fmt: skip
+        framework_id=framework_id, task_id=task_id, agent_id=agent.agent_id, **fields
+    )
     updates = agent_pb2.StatusUpdates(statuses=[made])
     await agent.send(agent_pb2.Report(updates=updates))
 
@@ -96,8 +96,17 @@ async def test_updates_and_messages_of_an_executor_arrive(
         await report(agent, framework_id, executor.task_id, state=task_pb2.TASK_RUNNING, sequence=1)
         # The gateway acknowledges the updates of executors themselves.
         assert (await agent.next("acknowledge")).acknowledge.task_id == executor.task_id
+        # Mesos has no update for a task that waits for its executor.
         await report(
-            agent, framework_id, child.task_id, state=task_pb2.TASK_RUNNING, sequence=1,
+            agent, framework_id, child.task_id, state=task_pb2.TASK_STARTING, sequence=1,
+            source=task_pb2.SOURCE_AGENT,
+        )  # fmt: skip
+        assert (await agent.next("acknowledge")).acknowledge.task_id == child.task_id
+        await scheduler.call("RECONCILE", tasks=[{"task_id": {"value": "t"}}])
+        staging = (await scheduler.next("UPDATE"))["update"]["status"]
+        assert (staging["state"], staging["reason"]) == ("TASK_STAGING", "REASON_RECONCILIATION")
+        await report(
+            agent, framework_id, child.task_id, state=task_pb2.TASK_RUNNING, sequence=2,
             data=b"\0x", labels=[task_pb2.Label(key="a", value="b")],
         )  # fmt: skip
         running = await scheduler.update("TASK_RUNNING")

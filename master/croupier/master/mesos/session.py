@@ -38,7 +38,7 @@ from croupier.master.wire.from_framework import call_from_wire, split_call, subs
 from croupier.mesos.fields import Json, entry, record, typed
 from croupier.model.errors import CroupierError, NotFound, TooSlow, Unavailable
 from croupier.model.ids import TaskId
-from croupier.model.task import TaskStatus
+from croupier.model.task import Source, TaskState, TaskStatus
 from croupier.model.verdict import Verdict
 from croupier.net.outbox import Encoded
 from croupier.process.http.connections import Connection
@@ -209,18 +209,25 @@ class MesosSession(FrameworkSession):
                 await self._guard.put(self._inbox, part, wire)
 
     def _updates(self, statuses: Iterable[TaskStatus]) -> Iterator[Json]:
-        """Yield the events for statuses; those of executors themselves are acknowledged here."""
+        """Yield the events for statuses; those that Mesos does not have are acknowledged here."""
         for status in statuses:
-            if not executor_id_in(status.task_id, status.agent_id):
-                executor_id = self._executors.executor_of(status.task_id)
-                yield from self._events.update(status, executor_id)
-                continue
-            if status.sequence:
+            own = executor_id_in(status.task_id, status.agent_id)
+            executor_id = "" if own else self._executors.executor_of(status.task_id)
+            # In Mesos, only the executor of a task reports it as starting. It is staging before.
+            is_staging = bool(executor_id) and (
+                status.state is TaskState.STARTING and status.source is not Source.EXECUTOR
+            )
+            if status.sequence and (own or is_staging):
                 update = pb.Acknowledge.Update(
                     agent_id=status.agent_id, task_id=status.task_id, sequence=status.sequence
                 )
                 self._acknowledge(pb.Acknowledge(updates=[update]))
-            is_end = status.state.is_terminal and not status.is_reconciled
+            if is_staging and status.is_reconciled:
+                staged = replace(status, state=TaskState.STAGING, sequence=0)
+                yield from self._events.update(staged, executor_id)
+            elif not (own or is_staging):
+                yield from self._events.update(status, executor_id)
+            is_end = own and status.state.is_terminal and not status.is_reconciled
             if is_end and self._executors.ended(TaskId(status.task_id)):
                 yield executor_end(status)
 
