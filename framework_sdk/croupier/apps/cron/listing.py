@@ -170,10 +170,7 @@ def print_history(
         name = check_name(file_or_name)
     with opened(state_path(name, state), may_create=False) as stored:
         runs = stored.history(job, count)
-    views = []
-    for run in runs:
-        schedule = zones.get(run.job, _UTC)
-        views.append(_view(run, schedule.shown(run.scheduled)))
+    views = [_view(run, zones.get(run.job, _UTC).shown(run.scheduled)) for run in runs]
     _print(HISTORY, views, as_json=as_json)
 
 

@@ -7,6 +7,7 @@ as long again, for an even spread over the known values; after that it takes any
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -75,9 +76,9 @@ def place(
         fitting = [r for r in free if r.place not in avoided and _fits(wanted, r)]
         if not fitting:
             continue
-        room = min(fitting, key=lambda r: (counts.get(r.place, 0), r.agent_id, r.offer_id))
+        room = min(fitting, key=lambda r: (counts[r.place], r.agent_id, r.offer_id))
         placed.setdefault(room.offer_id, []).append(_launch(service, slot, room, wanted, now))
-        counts[room.place] = counts.get(room.place, 0) + 1
+        counts[room.place] += 1
     return placed
 
 
@@ -105,14 +106,10 @@ def avoided_places(
     return frozenset(place for place, count in known.items() if count > least)
 
 
-def place_counts(service: Service) -> dict[str, int]:
+def place_counts(service: Service) -> Counter[str]:
     """Return the number of instances at each place, without those that end."""
-    counts: dict[str, int] = {}
-    for instance in service.instances.values():
-        if instance.is_stopping or not instance.host:
-            continue
-        counts[instance.place] = counts.get(instance.place, 0) + 1
-    return counts
+    instances = service.instances.values()
+    return Counter(each.place for each in instances if each.host and not each.is_stopping)
 
 
 def _fits(template: Template, room: Room) -> bool:
