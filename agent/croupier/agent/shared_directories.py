@@ -43,7 +43,7 @@ class SharedDirectories:
 
     def make(self, group: GroupKey) -> str:
         """Return the path of a group's directory, which is made for the first of its tasks."""
-        framework_id, group_id = group
+        framework_id, group_id = _names(group)
         with (
             directory(self._root) as root,
             _made(framework_id, root) as framework,
@@ -55,7 +55,7 @@ class SharedDirectories:
 
     def path(self, group: GroupKey) -> str:
         """Return the path of a directory that exists; raises FileNotFoundError if it does not."""
-        framework_id, group_id = group
+        framework_id, group_id = _names(group)
         with (
             directory(self._root) as root,
             directory(framework_id, root) as framework,
@@ -67,7 +67,7 @@ class SharedDirectories:
 
     def remove(self, group: GroupKey) -> None:
         """Move the directory of a group away, if there is one, for the janitor."""
-        framework_id, group_id = group
+        framework_id, group_id = _names(group)
         with suppress(FileNotFoundError), directory(self._root) as root:
             with directory(framework_id, root) as framework:
                 self._sandboxes.discard(group_id, framework)
@@ -91,6 +91,13 @@ class SharedDirectories:
                     names = os.listdir(framework)  # noqa: PTH208 - by descriptor
                     found += [(FrameworkId(framework_id), name) for name in names]
         return found
+
+
+def _names(group: GroupKey) -> GroupKey:
+    """Return the names of two directories; raises OSError if they lead elsewhere."""
+    if any(name in ("", ".", "..") or "/" in name or "\0" in name for name in group):
+        raise OSError(errno.EINVAL, "Not the name of a directory")
+    return group
 
 
 def _make_for_all(above: int) -> None:

@@ -90,3 +90,13 @@ def test_a_link_in_its_place_is_not_followed(groups: SharedDirectories, tmp_path
     with pytest.raises(OSError, match="Not a directory"):
         groups.make(G1)
     assert not list(elsewhere.iterdir())
+
+
+@pytest.mark.parametrize("name", ["..", "../sandboxes", "", ".", "a/b", "a\0b"])
+def test_no_id_leads_elsewhere(name: str, groups: SharedDirectories, tmp_path: Path) -> None:
+    for group in ((FrameworkId(name), "g1"), (FrameworkId("F1"), name)):
+        for use in (groups.make, groups.path, groups.remove):
+            with pytest.raises(OSError, match="Not the name of a directory"):
+                use(group)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["groups", "sandboxes"]
+    assert list(tmp_path.glob("*/*")) == []
