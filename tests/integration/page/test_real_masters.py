@@ -197,7 +197,7 @@ def test_a_failover_keeps_the_page_going(browser: Browser, cluster: RealCluster)
         assert visitor.page.url.endswith("#/overview")
 
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 @dataclass
@@ -261,7 +261,7 @@ def test_the_page_goes_where_the_leader_is(browser: Browser, tmp_path: Path) -> 
             visitor.sees(f"{leader.url} leads")
             visitor.one("tbody").get_by_text(leader.url).wait_for()
             visitor.page.get_by_role("link", name="Go there").click()
-        visitor.page.wait_for_url(f"{leader.url}/#/events")
+        visitor.page.wait_for_url(f"{leader.url}/#/events", wait_until="commit")
         visitor.one(".link.live").wait_for()
         visitor.sees("began to lead")
         seen = visitor.one(".events").inner_text()
@@ -271,7 +271,7 @@ def test_the_page_goes_where_the_leader_is(browser: Browser, tmp_path: Path) -> 
             leader.kill()
             visitor.sees(f"{follower.url} does")
             visitor.page.get_by_role("link", name="Go there").click()
-        visitor.page.wait_for_url(f"{follower.url}/#/events")
+        visitor.page.wait_for_url(f"{follower.url}/#/events", wait_until="commit")
         visitor.one(".link.live").wait_for()
         visitor.sees("began to lead")
         assert visitor.one(".events").inner_text() != seen

@@ -11,7 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, Route, expect
 
 # Milliseconds for what takes a moment, on a machine that is busy with other tests.
-PATIENCE_MS = 20_000
+PATIENCE_MS = 60_000
 expect.set_options(timeout=PATIENCE_MS)
 GRAVE = ("serious", "critical")
 # Change the route, and wait until the page has seen it: its listener is older than this one.
