@@ -210,7 +210,7 @@ MUTANTS = {
     ),
     "volumes": Mutant(
         "the agent makes its volumes anew when it registers",
-        "agent", Volumes, "set", _make_anew, "kill agent",
+        "agent", Volumes, "set", _make_anew, "kill leader",
         ("volume_lost",),
     ),
     "volume-ends": Mutant(
