@@ -166,11 +166,14 @@ class FrameworkRules(CoreWorld):
         """End a task in a hold, and launch one like it there before its end is acknowledged."""
         self.follow_in_hold(pick)
 
-    @rule(number=st.integers(0, 20))
+    @rule(number=st.integers(0, 6))
     def releases_a_hold(self, number: int) -> None:
+        """Let all frameworks release one; the hold is of one of them, or of none."""
+        known = sorted(self.world.state.holds)
+        hold_id = known[number] if number < len(known) else HoldId(f"h{number}")
         for framework in list(self.world.state.frameworks.values()):
             if framework.session is not None:
-                self.call(framework.session, calls.Release((HoldId(f"h{number}"),)))
+                self.call(framework.session, calls.Release((hold_id,)))
 
     @rule(session=FRAMEWORKS, pick=st.integers(0, 3), refuse=st.sampled_from([None, 0.0, 50.0]))
     def declines(self, session: SessionId, pick: int, refuse: float | None) -> None:
