@@ -23,23 +23,8 @@ from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key
 from croupier.agent.executors.streams import Message, Stream, Streams
 from croupier.agent.mesos import environment
-from croupier.mesos.fields import (
-    NANOSECONDS_PER_MS,
-    VERSION,
-    Json,
-    data_of,
-    entries,
-    entry,
-    id_of,
-    labels_of,
-    made_data,
-    made_id,
-    parse_object,
-    record,
-    text,
-    typed,
-    uuid_of,
-)
+from croupier.mesos import fields
+from croupier.mesos.fields import Json, entry, id_of, made_id, text, typed
 from croupier.model import errors
 from croupier.model.errors import CroupierError, InvalidRequest
 from croupier.model.executor import MESOS_API
@@ -93,12 +78,12 @@ class ExecutorApi:
 
     async def _get_state(self, _: web.Request) -> web.Response:
         """Describe the agent, in short: executors of Toil do not start without an answer."""
-        found = {"id": self._state.agent_id, "hostname": self._hostname, "version": VERSION}
+        found = {"id": self._state.agent_id, "hostname": self._hostname, "version": fields.VERSION}
         return web.json_response(found)
 
     async def _post(self, request: web.Request) -> web.StreamResponse:
         try:
-            of = parse_object(await read_body(request, MOST_BODY))
+            of = fields.parse_object(await read_body(request, MOST_BODY))
             key = self._executor(request, of)
             if text(of, "type") == "SUBSCRIBE":
                 return await self._subscribe(request, key, entry(of, "subscribe"))
@@ -117,10 +102,7 @@ class ExecutorApi:
             NotFound: if this agent runs no such executor.
             PermissionDenied: if the caller is neither of the executor's user nor has its token.
         """
-        framework_id, name = (
-            FrameworkId(id_of(of, "framework_id")),
-            id_of(of, "executor_id"),
-        )
+        framework_id, name = FrameworkId(id_of(of, "framework_id")), id_of(of, "executor_id")
         found: list[Key] = []
         for key in self._state.executors:
             info = self._state.tasks[key].info
@@ -137,10 +119,7 @@ class ExecutorApi:
             if key not in found:
                 raise errors.PermissionDenied("the token is that of another executor")
             return key
-        child = (
-            framework_id,
-            TaskId(id_of(entry(of, "update", "status"), "task_id")),
-        )
+        child = (framework_id, TaskId(id_of(entry(of, "update", "status"), "task_id")))
         runs_it = (key for key in found if child in self._state.executors[key].tasks)
         key = next(runs_it, found[-1])
         self._check_user(request, key)
@@ -156,14 +135,14 @@ class ExecutorApi:
             raise errors.PermissionDenied("the caller is not of the user of this executor")
 
     async def _subscribe(self, request: web.Request, key: Key, of: Json) -> web.StreamResponse:
-        listed = {id_of(each, "task_id") for each in entries(of, "unacknowledged_tasks")}
+        listed = {id_of(each, "task_id") for each in fields.entries(of, "unacknowledged_tasks")}
         stream = self._streams.open(key, frozenset(map(TaskId, listed)))
         self._open[key] = stream
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         response.force_close()
         try:
             await response.prepare(request)
-            for each in entries(of, "unacknowledged_updates"):
+            for each in fields.entries(of, "unacknowledged_updates"):
                 await self._streams.updated(stream, _update(stream, entry(each, "status")))
             await self._write(stream, response)
         except (ConnectionError, InvalidRequest):
@@ -181,13 +160,13 @@ class ExecutorApi:
                 async with asyncio.timeout(HEARTBEAT_S):
                     message = await stream.take()
             except TimeoutError:
-                await response.write(record(typed("HEARTBEAT")))
+                await response.write(fields.record(typed("HEARTBEAT")))
                 continue
             if message is None:
                 if stream.error:
-                    await response.write(record(typed("ERROR", message=stream.error)))
+                    await response.write(fields.record(typed("ERROR", message=stream.error)))
                 return
-            await response.write(record(self._event(message)))
+            await response.write(fields.record(self._event(message)))
 
     def _event(self, message: Message) -> Json:
         agent_id = self._state.agent_id
@@ -202,16 +181,16 @@ class ExecutorApi:
             case fx.RunTask(info):
                 return typed("LAUNCH", task=environment.task_info(info, agent_id))
             case fx.EndTask(task_id, grace_ms):
-                policy = {"grace_period": {"nanoseconds": grace_ms * NANOSECONDS_PER_MS}}
+                policy = {"grace_period": {"nanoseconds": grace_ms * fields.NANOSECONDS_PER_MS}}
                 return typed("KILL", task_id=made_id(task_id), kill_policy=policy)
             case fx.UpdateDurable(task_id, update_id):
                 return typed(
                     "ACKNOWLEDGED",
                     task_id=made_id(task_id),
-                    uuid=made_data(update_id),
+                    uuid=fields.made_data(update_id),
                 )
             case fx.Said(data):
-                return typed("MESSAGE", data=made_data(data))
+                return typed("MESSAGE", data=fields.made_data(data))
             case _:
                 return typed("SHUTDOWN")
 
@@ -224,7 +203,7 @@ class ExecutorApi:
                 update = _update(stream, entry(of, "update", "status"))
                 await self._streams.updated(stream, update)
             case "MESSAGE":
-                await self._streams.said(stream, data_of(entry(of, "message"), "data"))
+                await self._streams.said(stream, fields.data_of(entry(of, "message"), "data"))
             case "HEARTBEAT":
                 pass
             case kind:
@@ -236,9 +215,9 @@ def _update(stream: Stream, status: Json) -> ExecutorUpdated:
     if state is None:
         raise InvalidRequest(f"an executor cannot report {text(status, 'state')[:80]!r}")
     uuid, data, labels = (
-        uuid_of(status),
-        data_of(status, "data"),
-        labels_of(status),
+        fields.uuid_of(status),
+        fields.data_of(status, "data"),
+        fields.labels_of(status),
     )
     check_news(data, labels)
     return ExecutorUpdated(

@@ -6,17 +6,8 @@ from collections.abc import Mapping
 from math import nan
 from typing import Any, Final
 
-from croupier.mesos.fields import (
-    Json,
-    entries,
-    entry,
-    integer,
-    made_scalar,
-    milli,
-    number,
-    text,
-    texts,
-)
+from croupier.mesos import fields
+from croupier.mesos.fields import Json, entries, entry, integer, number, text
 from croupier.model.attributes import Attributes
 from croupier.model.errors import InvalidRequest
 from croupier.model.ranges import MAX_RANGES, Ranges
@@ -35,7 +26,7 @@ _REFUSED: Final = {
 
 def resources_to_json(amount: Resources, more: Mapping[str, Any]) -> list[Json]:
     """Return the resources of an offer or a task; each entry has the fields `more`."""
-    found = [made_scalar(name, amount.scalars[name]) for name in in_order(amount.scalars)]
+    found = [fields.made_scalar(name, amount.scalars[name]) for name in in_order(amount.scalars)]
     found += [_ranges(name, ranges) for name, ranges in amount.ranges.items()]
     found += [
         {"name": name, "type": "SET", "set": {"item": sorted(items)}}
@@ -61,7 +52,9 @@ def resources_from_json(listed: list[Json]) -> Resources:
         _check_supported(name, each)
         match text(each, "type"):
             case "SCALAR":
-                amount = check_milli(name, milli(number(entry(each, "scalar"), "value", nan)))
+                amount = check_milli(
+                    name, fields.milli(number(entry(each, "scalar"), "value", nan))
+                )
                 scalars[name] = scalars.get(name, 0) + amount
             case "RANGES":
                 pairs = entries(each, "ranges", "range")
@@ -69,7 +62,7 @@ def resources_from_json(listed: list[Json]) -> Resources:
                 found = ((integer(pair, "begin", -1), integer(pair, "end", -1)) for pair in pairs)
                 ranges[name] = (*ranges.get(name, ()), *found)
             case "SET":
-                items = texts(entry(each, "set"), "item")
+                items = fields.texts(entry(each, "set"), "item")
                 check_count(len(items), MAX_ITEMS, f"items of {name}")
                 sets[name] = sets.get(name, frozenset()) | set(items)
             case other:
@@ -84,7 +77,7 @@ def attributes_to_json(attributes: Attributes) -> list[Json]:
         if isinstance(value, str):
             found.append({"name": name, "type": "TEXT", "text": {"value": value}})
         elif isinstance(value, int):
-            found.append(made_scalar(name, value))
+            found.append(fields.made_scalar(name, value))
         else:
             found.append(_ranges(name, value))
     return found

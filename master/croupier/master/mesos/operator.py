@@ -15,17 +15,8 @@ from aiohttp import web
 from croupier.master.mesos import views
 from croupier.master.mesos.tasks import duration_ms
 from croupier.master.web.calls import CALLS
-from croupier.mesos.fields import (
-    VERSION,
-    Json,
-    encoded,
-    entry,
-    flag,
-    id_of,
-    parse_object,
-    text,
-    typed,
-)
+from croupier.mesos import fields
+from croupier.mesos.fields import Json, entry, flag, id_of, text
 from croupier.model.errors import InvalidRequest
 from croupier.model.task import TERMINAL
 from croupier.model.task_checks import MAX_GRACE_MS
@@ -48,7 +39,7 @@ class OperatorApi:
         self._master, self._elected_ms = master, elected_ms
         self._calls: Mapping[str, Callable[[Json], Awaitable[Json | None]]] = {
             "GET_HEALTH": lambda _: _fixed(healthy=True),
-            "GET_VERSION": lambda _: _fixed(version_info={"version": VERSION}),
+            "GET_VERSION": lambda _: _fixed(version_info={"version": fields.VERSION}),
             "GET_METRICS": self._metrics,
             "GET_MASTER": self._get_master,
             "GET_AGENTS": lambda _: _listed("agents", "Agents", views.agent_object),
@@ -68,7 +59,7 @@ class OperatorApi:
         """Answer a call."""
         if request.content_type != JSON:
             return web.Response(status=415, text=f"Expecting 'Content-Type' of {JSON}")
-        of = parse_object(await read_body(request, MOST_BODY))
+        of = fields.parse_object(await read_body(request, MOST_BODY))
         kind = text(of, "type")
         if kind not in self._calls:
             raise InvalidRequest(f"Failed to validate master::Call: unknown type {kind[:80]!r}")
@@ -76,7 +67,7 @@ class OperatorApi:
         if found is None:
             # Mesos answers an action without a body.
             return web.Response(status=200 if kind == "TEARDOWN" else 202)
-        return _answer(typed(kind, **found))
+        return _answer(fields.typed(kind, **found))
 
     def pages(self) -> dict[str, Handler]:
         """Return the handlers of the older pages, by their paths."""
@@ -133,7 +124,7 @@ class OperatorApi:
         agents = await _all("Agents", views.agent_page)
         pid = f"master@{master['address']['hostname']}:{master['port']}"
         return {
-            "version": VERSION,
+            "version": fields.VERSION,
             "id": master["id"],
             "pid": pid,
             "leader": pid,
@@ -159,7 +150,7 @@ def _served(make: Callable[[], Awaitable[Json]]) -> Handler:
 
 
 def _answer(found: Json) -> web.Response:
-    body = encoded(found)
+    body = fields.encoded(found)
     CALLS.get().answered(len(body))
     return web.Response(body=body, content_type=JSON)
 

@@ -22,12 +22,7 @@ from aiohttp import web
 from croupier.master.core.events import Received
 from croupier.master.core.messages import Placed, ToFramework, Updated
 from croupier.master.driver import Driver
-from croupier.master.mesos.calls import (
-    Known,
-    Translated,
-    subscribe_from_json,
-    translate,
-)
+from croupier.master.mesos.calls import Known, Translated, subscribe_from_json, translate
 from croupier.master.mesos.events import HEARTBEAT, Events, executor_end, operation_update
 from croupier.master.mesos.executors import Executors
 from croupier.master.mesos.tasks import executor_id_in
