@@ -44,11 +44,7 @@ class Volumes:
         return found
 
     def path(self, volume: Volume) -> str:
-        """Return the path of a volume.
-
-        Raises:
-            Unavailable: if it has no directory.
-        """
+        """Return the path of a volume; raises Unavailable if it has no directory."""
         try:
             return self._directories.path(_key(volume))
         except OSError as error:

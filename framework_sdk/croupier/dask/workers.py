@@ -71,7 +71,6 @@ class DaskLaunch:
     threads: int
     name: str
     death_timeout_s: float = 60.0
-    grace_s: float = 5.0
     host: str = ""
     user: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
@@ -97,7 +96,7 @@ class DaskLaunch:
             env={**default_environment(), **self.env, **plain},
             secrets=secret,
             user=self.user,
-            grace_s=self.grace_s,
+            grace_s=5.0,
             limits=self.shape.limits,
             image=self.shape.image,
         )
