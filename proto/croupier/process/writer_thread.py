@@ -82,11 +82,7 @@ class WriterThread:
         self.usual_s = SHORT_S
 
     async def run(self, work: Callable[[], T], *, is_short: bool = False) -> T:
-        """Run `work` and return its result. `is_short`: it takes at most as long as a small write.
-
-        Raises:
-            Exception: what `work` raises.
-        """
+        """Run `work` and return its result, or raise as it; `is_short`: it is as a small write."""
         assert not self._is_shut
         if self._thread is None:
             self._thread = Thread(target=self._run, name=self._name, daemon=True)

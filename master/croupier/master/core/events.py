@@ -239,8 +239,7 @@ class OperatorCommand(Question[T_co], ABC):
     def execute(self, state: State, now: float) -> Generator[Effect, None, T_co]:
         """Yield the effects and return the answer.
 
-        Raises:
-            CroupierError: to refuse the command, before anything is changed.
+        Raises CroupierError to refuse the command, before anything is changed.
         """
 
 

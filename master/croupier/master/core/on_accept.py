@@ -168,13 +168,7 @@ def _make_holds(
     framework, role = accepted.framework, accepted.role
     for wanted in holds:
         try:
-            check_hold(
-                state,
-                wanted,
-                framework.framework_id,
-                state.agents[accepted.agent_id],
-                role,
-            )
+            check_hold(state, wanted, framework.framework_id, state.agents[accepted.agent_id], role)
             free = accepted.left[NO_HOLD]
             if not wanted.resources <= free:
                 excess = wanted.resources.excess(free)

@@ -176,10 +176,8 @@ def _check_owner(state: State, event: Subscribe) -> None:
     """Check that the framework is the caller's, or that the caller may claim it.
 
     Only the master assigns ids. If records were lost, a framework is known again, without an owner,
-    when an agent has listed a task of it.
-
-    Raises:
-        NotFound: if it is another's, or unknown. The error is the same if it has no owner.
+    when an agent has listed a task of it. Raises NotFound if it is another's, or unknown; the error
+    is the same if it has no owner.
     """
     if not state.access.is_on:
         return

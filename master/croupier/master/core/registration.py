@@ -111,10 +111,8 @@ def _check_report(state: State, agent_id: AgentId, report: AgentTask) -> None:
 def check_order(state: State, event: Register) -> None:
     """Check that the agent has not registered since it sent this.
 
-    It was under way on an earlier stream, and does not list what came after it was sent.
-
-    Raises:
-        Unavailable: if it has.
+    It was under way on an earlier stream, and does not list what came after it was sent. Raises
+    Unavailable if it has.
     """
     agent = state.agents.get(event.agent_id)
     if agent is not None and agent.was_overtaken(event.boot_id, event.sent_ms):

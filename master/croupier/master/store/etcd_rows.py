@@ -149,8 +149,7 @@ def parts_of(rows: Sequence[Row]) -> list[bytes]:
 def rows_of(parts: bytes) -> list[Row]:
     """Return the rows of a staged commit; `parts` are its parts, joined.
 
-    Raises:
-        zlib.error, ValueError, TypeError, DecodeError, InvalidRequest: if it cannot be read.
+    Raises zlib.error, ValueError, TypeError, DecodeError, InvalidRequest if it cannot be read.
     """
     if parts[:1] != PACKED:
         return converted_commit(parts)

@@ -209,8 +209,7 @@ def converted(kind: str, body: str | bytes) -> Row:
 def converted_commit(data: bytes) -> list[Row]:
     """Return the rows of a staged commit.
 
-    Raises:
-        zlib.error, ValueError, TypeError, InvalidRequest: if it cannot be read.
+    Raises zlib.error, ValueError, TypeError, InvalidRequest if it cannot be read.
     """
     return [
         Row(kind, row_id, None) if body is None else converted(kind, body)
