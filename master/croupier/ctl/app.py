@@ -42,7 +42,6 @@ app = make_app(
     reads_environment=False,
 )
 
-
 # The commands, with the line of each in `croupier --help`.
 SUMMARIES: Final = {
     "access": "Show, explain and change who may do what in a cluster with authentication.",

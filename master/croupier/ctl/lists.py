@@ -41,7 +41,6 @@ MAX_CANDIDATES: Final = 10
 # Names of a hint.
 MAX_ALIKE: Final = 3
 
-
 # The kinds of objects that the master lists.
 TABLES: Final = {
     "agents": agent.AGENTS,

@@ -206,7 +206,6 @@ BUILTIN_GROUPS: Final[Mapping[str, frozenset[str]]] = {
     VIEWER: frozenset(),
 }
 
-
 # The beginning of the SHA-256 of a certificate's public key; the same after each renewal.
 KeyId = NewType("KeyId", str)
 KEY_DIGITS: Final = 16

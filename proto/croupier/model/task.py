@@ -160,7 +160,6 @@ _BLAMELESS = frozenset(
     }
 )
 
-
 _S = TaskState
 TERMINAL = frozenset(
     {_S.FINISHED, _S.FAILED, _S.KILLED, _S.LOST, _S.ERROR, _S.DROPPED, _S.GONE, _S.GONE_BY_OPERATOR}

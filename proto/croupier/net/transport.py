@@ -75,7 +75,6 @@ _CHANNEL = [
     ("grpc.max_reconnect_backoff_ms", 1_000),
 ]
 
-
 # Methods of a channel that return a call.
 _MAKERS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 # Shares of all descriptors; the rest is for the daemon's own files. A connection takes

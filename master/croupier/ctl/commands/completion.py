@@ -45,7 +45,6 @@ _STATES: Final = {
     "agents": ("connected", *TROUBLED),
 }
 
-
 TIMEOUT_S: Final = 1.5
 MOST: Final = 100
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._/@+:-]+")

@@ -29,7 +29,6 @@ MOST_ROWS: Final = 20
 _LABEL: Final = 6
 _NARROW: Final = 60
 
-
 Order = Literal["share", "tasks", "offers", "name"]
 # The orders of frameworks, in the order in which a key changes them.
 ORDERS: Final[Mapping[Order, Callable[[View], tuple[object, ...]]]] = {

@@ -42,7 +42,6 @@ _DENIED: Final = (
 )
 _NOT_FOUND: Final = grpc.StatusCode.NOT_FOUND.name
 
-
 FILE_BYTES: Final = 64 * 1024 * 1024
 # Files kept, the newest included.
 FILES: Final = 16

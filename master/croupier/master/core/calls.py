@@ -205,7 +205,6 @@ Call = (
     | Malformed
 )
 
-
 # Names in metrics and logs; the digests of event logs cover them, so they never change.
 _NAMES: Final[dict[type, str]] = {
     Accept: "accept",

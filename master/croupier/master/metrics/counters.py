@@ -140,7 +140,6 @@ FACT_COUNTERS: Final = (
     ),
 )
 
-
 # Values of a label that are exported as 0 before their first event: else a rate misses it.
 _LABEL_VALUES: Final = {
     "agent_removals": ("suspected", "disconnected", "unreachable", "stopped", "gone"),

@@ -43,7 +43,6 @@ _STEP: Final = 2_000
 _VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
 _CONTINUED: Final = bytes(range(128, 256))
 
-
 # A field on the wire: its number, its wire type, and where it, its value and its end are.
 Field = tuple[int, int, int, int, int]
 

@@ -42,7 +42,6 @@ GROUP: Final = mapped(a.GroupRecord, pb.GroupRecord, members=Both(sorted, frozen
 RULE: Final = mapped(a.RuleRecord, pb.RuleRecord, rule=Both(rule_to_wire, rule_from_wire))
 REVOKED_KEY: Final = mapped(a.RevokedKeyRecord, pb.RevokedKeyRecord)
 
-
 HOLD: Final = mapped(
     r.HoldRecord, pb.HoldRecord, resources=Both(resources_to_wire, resources_from_wire)
 )
