@@ -28,7 +28,8 @@ from tests.chaos.real.journal import (
 from tests.chaos.real.memory import Memory, number_of
 from tests.chaos.real.work import HOLD, USE, VOLUME, HoldWork, hold_named
 
-MOST = 3
+# Of both together, and of volumes.
+MOST, MOST_VOLUMES = 5, 2
 LOOK_S = 0.1
 VOLUME_SIZE = Resources.parse("disk:1MB")
 
@@ -60,7 +61,8 @@ class HoldKeeper:
     def next(self, offer: Offer) -> HoldWork | None:
         """Return the next hold or volume, if it fits into the offer."""
         number = next(self._numbers)
-        stem = self._framework.name + (HOLD if number % 2 else VOLUME)
+        is_volume = len(self._memory.volumes) < MOST_VOLUMES and number % 2 == 0
+        stem = self._framework.name + (VOLUME if is_volume else HOLD)
         work = hold_named(self._seed, f"{stem}-{number}")
         return work if self._resources(work) <= offer.resources else None
 

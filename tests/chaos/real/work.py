@@ -146,7 +146,7 @@ def hold_named(seed: int, hold_id: str) -> HoldWork:
     if VOLUME in hold_id:
         kept_s = round(rng.uniform(0.5, 4.0), 3) if rng.random() < 0.4 else None
         return HoldWork(hold_id, 0, None, kept_s)
-    ttl_s = round(rng.uniform(0.3, 3.0), 3) if rng.random() < 0.4 else None
+    ttl_s = round(rng.uniform(0.3, 3.0), 3) if rng.random() < 0.5 else None
     kept_s = round(rng.uniform(0.0, 3.0), 3) if rng.random() < 0.5 else None
     return HoldWork(hold_id, rng.randint(1, 2), ttl_s, kept_s)
 
