@@ -154,6 +154,7 @@ def check_holds(state: State) -> None:
             unused = state.allocator.queries.free(hold.place)
             whole = sum_of([unused, *(offer.resources for offer in parts), *held])
             assert whole == hold.resources, f"{hold.hold_id}: {whole} is not {hold.resources}"
+            assert not hold.volume or unused == whole, f"volume {hold.hold_id} is dealt"
     for agent in state.agents.values():
         for task in agent.tasks.values():
             assert bool(task.hold_id) == bool(task.held)

@@ -15,7 +15,7 @@ from croupier.model.errors import InvalidRequest
 from croupier.model.ids import FrameworkId, HoldId, OfferId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import TaskInfo
-from tests.harness.world import in_group
+from tests.harness.world import in_group, make_task, with_volumes
 from tests.property.core_world import AMOUNTS, DEMANDS, FRAMEWORKS, ROLES, CoreWorld
 
 # An agent has up to six ports from a multiple of ten.
@@ -160,6 +160,25 @@ class FrameworkRules(CoreWorld):
         ends = (HoldId(f"h{released}"),) if released < 10 else ()
         accept = calls.Accept(tuple(ids), tuple(tasks), holds=(hold,), releases=ends)
         self.call(session, accept)
+
+    @rule(pick=st.integers(0, 9), number=st.integers(0, 3), for_role=st.booleans())
+    def makes_a_volume(self, pick: int, number: int, for_role: bool) -> None:
+        """Make a volume of an offer, and launch a task with it, and perhaps with another one."""
+        standing = list(self.world.state.offers.values())
+        if not standing:
+            return
+        offer = standing[pick % len(standing)]
+        framework = self.world.state.frameworks[offer.framework_id]
+        assert framework.session is not None
+        name = HoldId(f"h{number}")
+        volume = calls.MakeHold(name, Resources.parse("disk:1GB"), 0, for_role, volume=True)
+        self.tasks += 2
+        role = f"@{offer.role}" if for_role else ""
+        task = with_volumes(self.next_task("cpus:1;mem:1GB"), f"{name}{role}")
+        accept = calls.Accept((offer.offer_id,), (task,), holds=(volume,))
+        self.call(framework.session, accept)
+        again = with_volumes(make_task(f"{task.task_id}.again", "cpus:1;mem:1GB"), f"{name}{role}")
+        self.call(framework.session, calls.Submit((again,)))
 
     @rule(pick=st.integers(0, 9))
     def a_task_follows_in_a_hold(self, pick: int) -> None:

@@ -34,7 +34,7 @@ POLICY = (
 )
 SMALL = st.integers(1, 4)
 AMOUNTS = st.builds(lambda cpus, mem: f"cpus:{cpus};mem:{mem}GB", SMALL, SMALL)
-ROOMY = "cpus:16;mem:32GB"
+ROOMY = "cpus:16;mem:32GB;disk:9GB"
 ROLES = [Role("r1"), Role("r1/x"), Role("r2"), Role("r3")]
 DEMANDS = st.lists(
     st.builds(
@@ -81,7 +81,9 @@ class CoreWorld(RuleBasedStateMachine):
     def populate(self, is_held: bool) -> None:
         """Start two agents, and two frameworks with tasks; the first of each may be in a hold."""
         for host in ("h0", "h1"):
-            session = self.world.agent(ROOMY, host, agent_id=self.new_agent_id())
+            session = self.world.agent(
+                ROOMY, host, agent_id=self.new_agent_id(), features="volumes"
+            )
             self.known_agents.append(self.world.agent_id(session))
         for role, owner in (("r1", "anna"), ("r2", "bob")):
             self.world.as_principal(self.named(owner))

@@ -18,7 +18,7 @@ MISJUDGED_SEEDS = (63_004_651, 64_000_559)
 # A task that an older store has lined up at an agent has run on another one since; a task that
 # stores restored one after the other launch again where it has run.
 DEFECTS = (64_003_918, 65_002_591)
-MESSAGES = ("messages", "messages arrived", "messages dropped")
+SEEN = ("messages", "messages arrived", "messages dropped", "volumes", "mounts")
 # A mutant is found within so many seeds, with the kinds of faults that find it.
 MOST_SEEDS = 260
 # Where the search for a mutant begins, if not at 1; a wrong number only costs time.
@@ -82,7 +82,7 @@ def test_nothing_is_lost() -> None:
     assert sum(outcome.injected.total() for outcome in outcomes) > SEEDS
     assert sum(outcome.tasks for outcome in outcomes) > SEEDS
     assert sum(outcome.seen["in executors"] for outcome in outcomes) > SEEDS // 2
-    assert all(sum(outcome.seen[kind] for outcome in outcomes) for kind in MESSAGES)
+    assert all(sum(outcome.seen[kind] for outcome in outcomes) for kind in SEEN)
 
 
 def test_a_seed_replays_exactly() -> None:

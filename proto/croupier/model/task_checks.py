@@ -24,8 +24,8 @@ MAX_WORDS = 10_000
 MAX_GRACE_MS = 24 * 3600 * 1000
 MAX_LABELS = 64
 MAX_LABEL = 1024
-# Command, limits, isolation and output of a task that an executor runs.
-_IN_EXECUTOR: Final = (Command(), NO_LIMITS, NO_ISOLATION, NO_OUTPUT_BOUND)
+# Command, limits, isolation, output and volumes of a task that an executor runs.
+_IN_EXECUTOR: Final = (Command(), NO_LIMITS, NO_ISOLATION, NO_OUTPUT_BOUND, ())
 
 
 def check_task(task: TaskInfo) -> None:
@@ -74,10 +74,11 @@ def _check_executor(task: TaskInfo) -> None:
         check_id("executor", task.executor_id)
         if task.group is not None:
             raise InvalidRequest("a task in an executor cannot be in a group")
-        own = (task.command, task.limits, task.isolation, task.output)
+        own = (task.command, task.limits, task.isolation, task.output, task.volumes)
         if own != _IN_EXECUTOR:
             raise InvalidRequest(
-                "a task in an executor has no command, limits, isolation or output of its own"
+                "a task in an executor has no command, limits, isolation, output or volumes of its"
+                " own"
             )
     elif task.data:
         raise InvalidRequest("data are for executors and for tasks in them")

@@ -144,6 +144,7 @@ class AgentProcess(Process):
         )
         state.check()
         state.features = self.features
+        state.volumes = set(self.machine.volumes)
         self.session = AgentSession(self, state)
         self.reactor = self._reactor(state)
         self.judge.on_agent_start(self)
@@ -260,6 +261,12 @@ class AgentProcess(Process):
         if self.cannot_spawn or self.is_full or self.is_dir_gone:
             return ev.LaunchFailed(spawn.key, "no processes left", cause="no processes left")
         info = state.tasks[spawn.key].info
+        for mount in info.volumes:
+            volume = mount.volume(spawn.key[0])
+            if volume not in self.machine.volumes:
+                return ev.LaunchFailed(spawn.key, "no such volume")
+            if not self.judge.is_store_old:
+                self.judge.volumes.on_mount(self.machine, volume, state.agent_id)
         made = self.machine.spawn(spawn.key, spawn.run, info)
         if info.executor is not None:
             random = Random(f"{self.name} {made.pid}")
@@ -310,6 +317,12 @@ class AgentProcess(Process):
 
     def set_volume(self, order: SetVolume) -> None:
         """See `reactor.Machine`."""
+        if order.size:
+            self.machine.volumes.setdefault(order.volume, 0)
+            return
+        self.machine.volumes.pop(order.volume, None)
+        if not self.judge.is_store_old:
+            self.judge.volumes.on_removed(order.volume, self.state.agent_id)
 
     def check_health(self, wanted: CheckHealth) -> None:
         self._check += 1

@@ -188,6 +188,7 @@ class AgentSession:
             hostname=self._process.name,
             total=self._process.machine.total,
             attributes={},
+            volumes=tuple(sorted(state.volumes, key=str)),
             tasks=listed,
             incomplete=state.incomplete,
             problems=state.health.problems,

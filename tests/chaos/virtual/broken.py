@@ -24,11 +24,13 @@ from croupier.master.allocator.agent_allocation import AgentAllocation
 from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.charges import Charges
 from croupier.master.allocator.eligibility import Eligibility, Fit, Rejection
+from croupier.master.allocator.holds import Holds
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.tree import Tree
 from croupier.master.core import (
     hold_charges,
     on_accept,
+    on_hold,
     on_sync,
     on_task,
     state_recovery,
@@ -38,16 +40,17 @@ from croupier.master.core import on_executor as master_on_executor
 from croupier.master.core.agents import Agent
 from croupier.master.core.deadlines import HoldReview
 from croupier.master.core.effects import Effect, Happened, Save, Send, Step
+from croupier.master.core.events import Register
 from croupier.master.core.frameworks import Framework
-from croupier.master.core.holds import Hold
+from croupier.master.core.holds import Hold, HoldState
 from croupier.master.core.messages import MessageArrived
-from croupier.master.core.records import ForgetTask, Record, Registry, TaskRecord
+from croupier.master.core.records import ForgetTask, HoldRecord, Record, Registry, TaskRecord
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskHold
 from croupier.master.core.unit_checks import UnitVerdicts
 from croupier.model.agent_orders import ExecutorMessage
-from croupier.model.ids import AgentId, FrameworkId, Role
-from croupier.model.task import Reason, TaskState
+from croupier.model.ids import AgentId, FrameworkId, HoldId, Role
+from croupier.model.task import Reason, TaskInfo, TaskState
 from croupier.sdk.core.updates import UpdateBook, UpdateDecision
 from tests.chaos.virtual.agent import AgentProcess
 from tests.chaos.virtual.agent_session import AgentSession
@@ -373,5 +376,36 @@ def keeps_parts(
         _RELEASE_CHARGE(charges, framework_id, role, place, *rest, **more)
 
 
+# Volumes.
+
+
+def deals_volumes(holds: Holds, *args: Any, is_kept: bool = False) -> None:
+    _MAKE_HOLD(holds, *args)
+
+
+def removes_no_volume(agent: Agent, hold: Hold) -> Iterator[Effect]:
+    if hold.state is not HoldState.ENDED:
+        yield from _ORDER_VOLUME(agent, hold)
+
+
+def lists_no_volumes(agent: Agent, event: Register) -> Iterator[Effect]:
+    return iter(())
+
+
+def places_anywhere(state: State, framework: Framework, task: TaskInfo, role: Role) -> None:
+    _CHECK_VOLUMES(state, framework, task, role)
+
+
+def asks_no_owner(state: State, framework: Framework, task: TaskInfo, role: Role) -> AgentId | None:
+    holds = (state.holds.get(HoldId(mount.volume_id)) for mount in task.volumes)
+    return next((hold.agent_id for hold in holds if hold is not None), None)
+
+
+def recalls_no_volume(state: State, record: HoldRecord, now: float) -> None:
+    _RECOVER_HOLD(state, replace(record, volume=False), now)
+
+
+_MAKE_HOLD, _ORDER_VOLUME = Holds.make, on_hold._order_volume
+_CHECK_VOLUMES, _RECOVER_HOLD = on_hold.check_volumes, state_recovery._recover_hold
 _DEAL, _REMOVE_HOLD = Tree.deal, hold_charges.remove_hold
 _RELEASE_CHARGE = Charges.release

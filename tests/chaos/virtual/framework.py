@@ -321,7 +321,8 @@ class FrameworkProcess(Process):
         tasks = self._workload.chosen(offered, left)
         if tasks:
             refuse_s = self.random.choice((None, 0.0, 1.0))
-            self.call(self._workload.with_hold(calls.Accept((offer_id,), tasks, refuse_s), offered))
+            accept = self._workload.with_hold(calls.Accept((offer_id,), tasks, refuse_s), offered)
+            self.call(self._workload.with_volumes(accept, offered))
         else:
             self.call(calls.Decline((offer_id,), 1.0))
 

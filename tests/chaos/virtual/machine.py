@@ -14,6 +14,7 @@ from croupier.agent.core.records import Record, TaskRecord
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import TaskInfo, TaskState
+from croupier.model.volume import Volume
 from tests.chaos.virtual.clock import TracedClock
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ class Machine:
         is_cut: whether a mark beside the disk says that its last records are missing.
         sandboxes: the tasks that were started at least once.
         in_executors: the tasks that were started in executors.
+        volumes: the directories of volumes; for each the number of the hold whose tasks wrote into
+            it, 0 if there were none.
     """
 
     def __init__(self, name: str, clock: TracedClock, total: Resources, judge: Judge) -> None:
@@ -82,6 +85,7 @@ class Machine:
         self.is_cut = False
         self.sandboxes: set[Key] = set()
         self.in_executors: list[Run] = []
+        self.volumes: dict[Volume, int] = {}
         self._pids = 1000
 
     @property

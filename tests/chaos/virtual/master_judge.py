@@ -12,8 +12,10 @@ from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import Offered, Registered, Subscribed, ToAgent, ToFramework
 from croupier.master.core.records import (
     AgentRecord,
+    ForgetHold,
     ForgetTask,
     FrameworkRecord,
+    HoldRecord,
     Record,
     Registry,
     TaskRecord,
@@ -31,6 +33,7 @@ from tests.chaos.virtual.message_judge import MessageJudge
 from tests.chaos.virtual.network import End
 from tests.chaos.virtual.task_history import TaskHistory, must
 from tests.chaos.virtual.term import Term
+from tests.chaos.virtual.volume_judge import VolumeJudge
 
 # An action for the next event of a kind; it takes the process and the stream.
 Moment = Callable[[str, End | None], None]
@@ -55,6 +58,7 @@ class MasterJudge:
         self.registry: Callable[[], Registry] = Registry
         self.leads: Callable[[Term], bool] = lambda _: False
         self.is_store_old = False
+        self.volumes = VolumeJudge(self.seen)
         self.refused: Callable[[], None] = lambda: None
         self._calls: dict[tuple[str, int], calls.Call] = {}
         self._verdicts: dict[tuple[str, int], Verdict] = {}
@@ -109,6 +113,9 @@ class MasterJudge:
                 if record.removed:
                     self.excuse(record.framework_id)
                 return
+            case HoldRecord() | ForgetHold():
+                self.volumes.on_commit(record, self.is_store_old)
+                return
             case AgentRecord():
                 self.agents.setdefault(record.agent_id, []).append(record)
                 return
@@ -120,6 +127,7 @@ class MasterJudge:
             # A task that is withdrawn while it is queued has no agent: it is never charged.
             if record.agent_id and not (history.placed or self.is_store_old):
                 self._check_limits(record)
+                self.volumes.on_placed(record)
             history.placed = True
         elif isinstance(record, TaskRecord) and record.agent_id:
             self.seen["lined up"] += not history.lined_up

@@ -19,6 +19,7 @@ from croupier.master.allocator.agent_allocation import AgentAllocation
 from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.charges import Charges
 from croupier.master.allocator.eligibility import Eligibility
+from croupier.master.allocator.holds import Holds
 from croupier.master.allocator.tree import Tree
 from croupier.master.core import (
     hold_charges,
@@ -364,6 +365,34 @@ MUTANTS = {
     "hold: leaks": Mutant(
         "what tasks took from a hold does not return to it",
         _one(Charges, "release", broken.keeps_parts),
+    ),
+    "volume: dealt to others": Mutant(
+        "the disk of a volume is offered", _one(Holds, "make", broken.deals_volumes)
+    ),
+    "volume: not wiped": Mutant(
+        "the directory of a volume stays after its end",
+        (
+            (on_hold, "_order_volume", broken.removes_no_volume),
+            (on_hold, "_sort_out_volumes", broken.lists_no_volumes),
+        ),
+    ),
+    "volume: task placed elsewhere": Mutant(
+        "a task is placed on any agent, whatever its volumes",
+        (
+            (on_accept, "check_volumes", broken.places_anywhere),
+            (on_submit, "check_volumes", broken.places_anywhere),
+        ),
+    ),
+    "volume: given to another owner": Mutant(
+        "a task gets volumes of another framework",
+        (
+            (on_accept, "check_volumes", broken.asks_no_owner),
+            (on_submit, "check_volumes", broken.asks_no_owner),
+        ),
+    ),
+    "volume: lost in failover": Mutant(
+        "a successor does not know that a hold is a volume",
+        _one(state_recovery, "_recover_hold", broken.recalls_no_volume),
     ),
     "sdk: end shown twice": Mutant(
         "a handled update is passed to the handler again",

@@ -10,7 +10,12 @@ from croupier.model.ids import Role
 from croupier.model.resources import Resources
 
 LEASE_S = 3.0
-TOTALS = ("cpus:2;mem:600;ports:[1-4]", "cpus:4;mem:1000;ports:[1-2]", "cpus:8;mem:4000")
+# The disk is for volumes alone, and so large that no share is one of it.
+TOTALS = (
+    "cpus:2;mem:600;ports:[1-4];disk:100000",
+    "cpus:4;mem:1000;ports:[1-2];disk:100000",
+    "cpus:8;mem:4000;disk:100000",
+)
 ROLES = ("a", "a/x", "b")
 
 

@@ -1,7 +1,8 @@
-"""What a framework asks for: tasks, groups, executors, messages and holds, drawn at random."""
+"""What a framework asks for, drawn at random: tasks, groups, executors, holds, volumes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -12,10 +13,11 @@ from croupier.master.core import calls
 from croupier.master.core.messages import Offered
 from croupier.model.demand import Placement
 from croupier.model.executor import MAX_MESSAGE_DATA, ExecutorSpec
-from croupier.model.ids import HoldId, TaskId
+from croupier.model.ids import AgentId, HoldId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Command, TaskInfo
 from croupier.model.task_group import GroupPart, TaskGroup
+from croupier.model.volume import VolumeMount
 
 if TYPE_CHECKING:
     from tests.chaos.virtual.framework import FrameworkProcess
@@ -56,6 +58,10 @@ class Workload:
         self._messages = 0
         self._holding = Random(crc32(f"{seed}/{framework.name}/hold".encode()))
         self._holds = self._holding.random() < 0.3
+        self._storing = Random(crc32(f"{seed}/{framework.name}/volume".encode()))
+        # In some worlds only, so that most seeds find the same mutants as before.
+        self._stores = crc32(seed.encode()) % 4 == 0 and self._storing.random() < 0.7
+        self._volumes: dict[HoldId, AgentId] = {}
 
     def begin(self) -> None:
         """Submit bursts and groups, and send messages, from now on."""
@@ -72,7 +78,8 @@ class Workload:
         if framework.may_submit:
             number = min(random.randint(0, 4), most)
             size = Resources.parse(random.choice(SUBMITTED_SIZES))
-            tasks = tuple(self.task(size) for _ in range(number))
+            known = sorted(self._volumes)
+            tasks = tuple(self._with_volume(self.task(size), known) for _ in range(number))
             if tasks:
                 framework.submitted |= {task.task_id for task in tasks}
                 bound = random.choice((None, None, 1))
@@ -258,3 +265,34 @@ class Workload:
         framework.held.append(hold_id)
         hold = calls.MakeHold(hold_id, size, ttl_ms, for_role=random.random() < 0.4)
         return replace(accept, holds=(hold,))
+
+    def with_volumes(self, accept: calls.Accept, offered: Offered) -> calls.Accept:
+        """Return the call with tasks that have volumes, at times with one more or one less."""
+        framework, random = self._framework, self._storing
+        if not self._stores:
+            return accept
+        volume_id, chance = self._any_volume(), random.random()
+        if volume_id in framework.held and chance < 0.2:
+            framework.held.remove(volume_id)
+            accept = replace(accept, releases=(*accept.releases, volume_id))
+        elif volume_id not in framework.held and chance < 0.9 and not offered.hold_id:
+            framework.held.append(volume_id)
+            self._volumes[volume_id] = offered.agent.agent_id
+            volume = calls.MakeHold(volume_id, Resources.parse("disk:1"), volume=True)
+            accept = replace(accept, holds=(*accept.holds, volume))
+        here = [key for key, place in self._volumes.items() if place == offered.agent.agent_id]
+        return replace(accept, tasks=tuple(self._with_volume(task, here) for task in accept.tasks))
+
+    def _with_volume(self, task: TaskInfo, likely: Sequence[HoldId]) -> TaskInfo:
+        """Return the task, at times with a `likely` volume, or one that it may not have."""
+        random = self._storing
+        if not self._stores or task.executor_id or random.random() < 0.4:
+            return task
+        is_likely = likely and random.random() < 0.8
+        volume_id = random.choice(likely) if is_likely else self._any_volume()
+        return replace(task, volumes=(VolumeMount(volume_id, "v"),))
+
+    def _any_volume(self) -> HoldId:
+        """Return one of few ids, which are used again and again; some are of another framework."""
+        name = self._framework.name if self._storing.random() < 0.9 else "framework-1"
+        return HoldId(f"{name}.v{self._storing.randint(1, 2)}")

@@ -11,6 +11,7 @@ from croupier.master.core.agent_commands import AgentAction, MarkGone, OperateAg
 from croupier.master.core.agent_status import AgentStatus
 from croupier.master.core.framework_commands import OperatorKill
 from croupier.master.core.hold_commands import ReleaseHold
+from croupier.master.core.on_hold import holds_and_orphans
 from croupier.master.core.step import Event
 from tests.chaos.virtual import registry as reg
 from tests.chaos.virtual import variety
@@ -320,8 +321,10 @@ class World:
                     self.operate(record.agent_id, MarkGone())
 
     def _release_holds(self) -> None:
-        """Let an operator release all holds: for roles, and those whose release was lost."""
-        for hold_id in list(self.registry.durable.holds):
+        """Let an operator release all holds and orphans: for roles, and whose release was lost."""
+        terms = [each.term for each in self.masters if each.term and self._leads(each.term)]
+        orphans = [hold_id for term in terms for hold_id in holds_and_orphans(term.state)]
+        for hold_id in (*self.registry.durable.holds, *orphans):
             self.ask(partial(ReleaseHold, hold_id=hold_id), _ignore)
 
     def _unsettled(self) -> list[str]:
@@ -347,6 +350,7 @@ class World:
             left += [f"{agent.name} has task {key}" for key in agent.state.tasks]
             if agent.state.free != agent.state.total:
                 left.append(f"not all of {agent.name} is free")
+            left += [f"{agent.name} has volume {each}" for each in agent.machine.volumes]
         left += [f"the registry has task {key}" for key in self.registry.durable.tasks]
         return left
 

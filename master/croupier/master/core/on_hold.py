@@ -280,7 +280,7 @@ def _sort_out_volumes(agent: Agent, event: Register) -> Iterator[Effect]:
     which an operator releases.
     """
     is_complete = event.claim is Claim.KNOWN and not event.incomplete
-    known = {hold.as_volume for hold in agent.holds.values()}
+    known = {hold.as_volume for hold in agent.holds.values() if hold.volume}
     left = [volume for volume in event.volumes if volume not in known]
     agent.orphans = {} if is_complete else {_orphan_id(agent, each): each for each in left}
     for volume in left if is_complete else ():
