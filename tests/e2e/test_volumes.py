@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from croupier.sdk import (
     VolumeMount,
 )
 from tests.harness.cluster import real_cluster
+from tests.harness.debian import program
 from tests.harness.eventually import eventually
 from tests.harness.steady import at_work
 
@@ -51,10 +53,12 @@ class Keeper(Framework):
     async def on_update(self, status: TaskStatus) -> None:
         self.states[status.task_id] = status
 
-    async def ran(self, task_id: str, line: str) -> None:
-        """Run a shell line in a task with the volume, which must succeed."""
-        mount = VolumeMount("data", "data")
-        task = Task(shell=line, resources=UNIT, task_id=task_id, volumes=[mount])
+    async def ran(self, task_id: str, line: str, *, is_boxed: bool = False) -> None:
+        """Run a shell line in a task with the volume, which must succeed; boxed, to read it."""
+        mount = VolumeMount("data", "data", read_only=is_boxed)
+        task = Task(
+            shell=line, resources=UNIT, task_id=task_id, volumes=[mount], namespaces=is_boxed
+        )
         verdicts = await self.submit([task])
         assert verdicts[0].error is None
 
@@ -97,3 +101,19 @@ async def test_a_volume_stays_until_it_is_released(tmp_path: Path) -> None:
         late = Task(["true"], resources=UNIT, task_id="late", volumes=[mount])
         refused = await keeper.submit([late])
         assert "there is no volume data for it" in str(refused[0].error)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="boxes of other users need more of the machine")
+async def test_a_task_in_a_box_reads_a_volume_that_it_cannot_write(tmp_path: Path) -> None:
+    async with real_cluster(tmp_path) as cluster:
+        cluster.agent_flags = ("--isolation", "process,namespaces")
+        path = os.pathsep.join([str(program("bwrap").parent), os.environ["PATH"]])
+        cluster.environment = {**os.environ, "PATH": path}
+        await cluster.start_agent("host0", HAS)
+        async with at_work(Keeper(cluster.master)) as keeper:
+            await asyncio.wait_for(keeper.made.wait(), 20)
+            await keeper.ran("writes", "echo hello > data/said")
+            line = "grep hello data/said && ! touch data/more"
+            await keeper.ran("reads", line, is_boxed=True)
+            (path_of,) = volumes(cluster.work_dir)
+            assert [each.name for each in path_of.iterdir()] == ["said"]

@@ -221,12 +221,12 @@ class LocalMachine:
 
     def _with_volumes(self, launch: Launch, framework_id: FrameworkId, home: int) -> Launch:
         """Give the task its volumes: links in its sandbox, open as `home`."""
-        shared, shown = list(launch.shared), list(launch.shown)
+        shared, read_only = list(launch.shared), list(launch.read_only)
         for mount in launch.info.volumes:
             path = self.volumes.path(mount.volume(framework_id))
             os.symlink(path, mount.path, dir_fd=home)
-            (shown if mount.read_only else shared).append(path)
-        return replace(launch, shared=tuple(shared), shown=tuple(shown))
+            (read_only if mount.read_only else shared).append(path)
+        return replace(launch, shared=tuple(shared), read_only=tuple(read_only))
 
     def _with_secrets(self, launch: Launch, spawn: Spawn) -> Launch:
         """Deliver the task's secrets as variables or files."""

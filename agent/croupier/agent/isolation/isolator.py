@@ -96,7 +96,6 @@ class Launch:
         joins: whether a command enters the namespaces of its task; only `join` sets it.
         read_only: further directories that it sees, such as that of its secrets.
         shared: further directories that it may write to: of its group and its volumes.
-        shown: directories of volumes that it may only read.
     """
 
     run: str
@@ -111,7 +110,6 @@ class Launch:
     joins: bool = False
     read_only: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
-    shown: tuple[str, ...] = ()
 
     @property
     def search_path(self) -> str:
