@@ -265,6 +265,11 @@ class AgentPool:
             return self.agents[agent_id], None
         return self.agents[agent_id], self._swept
 
+    def end_sweep(self) -> None:
+        """Visit only agents that changed: no swept framework wants more. O(dirty agents)."""
+        self._queue.keep(self._changed)
+        self._held_queue.keep(self._changed)
+
     # Filters and wake-ups.
 
     def forget_filters(self, leaf: Leaf) -> None:

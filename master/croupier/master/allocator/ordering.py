@@ -78,7 +78,9 @@ class Ordering:
             before = each.level
             each.own = self._policy.own(each)
             changed = self.update_direction(each)
-            self.reseat(each)
+            # A launch changes no place.
+            if not each.willing or each.entry is None or each.entry != self.entry(each):
+                self.reseat(each)
             if not changed and each.level == before and each is not node:
                 break
 

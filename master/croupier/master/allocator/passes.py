@@ -49,9 +49,14 @@ class Passes:
             if found is None:
                 break
             agent, leaves = found
-            if leaves is not None and _serves_none(state, agent, leaves):
-                budget -= 1
-                continue
+            if leaves is not None:
+                if not any(leaf.is_listed for leaf in leaves):
+                    # They were dealt all that they want by now.
+                    agents.end_sweep()
+                    continue
+                if _serves_none(state, agent, leaves):
+                    budget -= 1
+                    continue
             visit = AgentAllocation(agent, state, now, last)
             grants += visit.run(leaves)
             budget -= visit.checks + visit.work + 1
@@ -72,9 +77,6 @@ class Passes:
 
 def _serves_none(state: AllocatorState, agent: PooledAgent, leaves: Mapping[Leaf, None]) -> bool:
     """Return whether the agent can serve none of the leaves of a sweep now."""
-    if not any(leaf.is_listed for leaf in leaves):
-        # They were dealt all that they want by now.
-        return True
     if agent.owner is not None and not any(map(agent.serves, leaves)):
         return True
     profile, free = state.profiles.of(agent), agent.free

@@ -9,6 +9,7 @@ with scarce resources come after all others in every order.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from croupier.master.allocator.prng import SplitMix64
@@ -59,6 +60,11 @@ class ArrivalQueue:
         """Remove an agent, if it waits."""
         self._plain.pop(agent_id, None)
         self._last.pop(agent_id, None)
+
+    def keep(self, agents: AbstractSet[AgentId]) -> None:
+        """Remove all other agents. O(n)."""
+        self._plain = {each: None for each in self._plain if each in agents}
+        self._last = {each: None for each in self._last if each in agents}
 
     def clear(self) -> None:
         """Remove all."""
@@ -114,6 +120,10 @@ class RankedQueue:
     def discard(self, agent_id: AgentId) -> None:
         """Remove an agent, if it waits."""
         self._live.pop(agent_id, None)
+
+    def keep(self, agents: AbstractSet[AgentId]) -> None:
+        """Remove all other agents. O(n)."""
+        self._live = {each: known for each, known in self._live.items() if each in agents}
 
     def clear(self) -> None:
         """Remove all."""

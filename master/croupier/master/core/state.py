@@ -335,9 +335,10 @@ class State:
         self.preemptor.ended((task.framework_id, task.task_id))
         if task.kind is not None:
             running, key = self.agents[task.agent_id].running, (task.framework_id, task.kind)
-            running[key] -= 1
-            if not running[key]:
-                del running[key]
+            left = running.pop(key) - 1
+            if left:
+                running[key] = left
+            else:
                 self.stranded[task.agent_id] = None
 
     def slim_task(self, task: Task) -> None:

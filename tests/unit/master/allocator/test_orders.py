@@ -48,6 +48,23 @@ def test_counting_waiting_agents_draws_no_numbers() -> None:
     assert agents(watched=True) == agents(watched=False)
 
 
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_end_of_a_sweep_keeps_the_order_of_the_agents_that_changed(order: str) -> None:
+    def taken(*, is_ended: bool) -> list[AgentId | None]:
+        queue = make_queue(order, 1, frozenset({"gpus"}))
+        for number in range(8):
+            scarce = f";gpus:{number % 2}" if number % 2 else ""
+            queue.put(AgentId(f"m{number}"), amount(f"cpus:{number + 1}{scarce}"))
+        changed = {AgentId(f"m{number}") for number in (1, 2, 5, 6)}
+        if is_ended:
+            queue.keep(changed)
+            assert len(queue) == len(changed)
+        found = iter(queue.take, None)
+        return [each for each in found if each in changed]
+
+    assert taken(is_ended=True) == taken(is_ended=False)
+
+
 @pytest.mark.parametrize("order", ["pack", "spread"])
 def test_sizes_are_compared_by_one_measure(order: str) -> None:
     """The largest agent is known only once all were added."""
