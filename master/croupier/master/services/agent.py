@@ -24,9 +24,9 @@ from croupier.master.services.stream_guard import StreamGuard
 from croupier.master.session import AgentSession
 from croupier.master.wire.from_agent import (
     MAX_AGENT_TASKS,
+    claim_from_wire,
     report_from_wire,
     tasks_from_wire,
-    with_claim,
 )
 from croupier.master.wire.to_agent import response_to_wire
 from croupier.model.clock import Clock
@@ -87,14 +87,19 @@ class Registration:
         self._pages += 1
         self._tasks += await tasks_from_wire(page.tasks, self._proofs)
 
-    def complete(self, event: Register, pages: int) -> Register:
-        """Return REGISTER with all tasks; raises ProtocolViolation or InvalidRequest if wrong."""
+    def complete(self, last: tuple[AgentTask, ...], pages: int) -> tuple[AgentTask, ...]:
+        """Return all tasks, with those of REGISTER itself at the end.
+
+        Raises:
+            ProtocolViolation: if the agent has sent more or fewer pages than it says.
+            InvalidRequest: if there are too many tasks.
+        """
         if pages != self._pages:
             raise ProtocolViolation(f"{self._pages} pages came before REGISTER, not {pages}")
-        check_count(len(self._tasks) + len(event.tasks), MAX_AGENT_TASKS, "tasks of one agent")
-        tasks = (*self._tasks, *event.tasks)
+        check_count(len(self._tasks) + len(last), MAX_AGENT_TASKS, "tasks of one agent")
+        tasks = (*self._tasks, *last)
         self.close()
-        return replace(event, tasks=tasks)
+        return tasks
 
     def close(self) -> None:
         """Drop all pages."""
@@ -187,10 +192,15 @@ async def _serve(
             event = await report_from_wire(session.session_id, report, term.sessions.proofs)
             if isinstance(event, Register):
                 session.is_introduced = True
-                event = with_claim(event, report.register, lineage)
-                event = replace(event, takes_secrets=session.is_private)
-                event = registration.complete(event, report.register.pages)
-                event = replace(event, principal=session.caller.principal)
+                claim, objection = claim_from_wire(report.register, lineage)
+                event = replace(
+                    event,
+                    claim=claim,
+                    objection=objection,
+                    takes_secrets=session.is_private,
+                    tasks=registration.complete(event.tasks, report.register.pages),
+                    principal=session.caller.principal,
+                )
             await guard.put(inbox, event, report)
 
     async def write(orders: list[Encoded]) -> None:

@@ -66,16 +66,14 @@ async def report_from_wire(
             raise ProtocolViolation("the report is empty or unknown to this master")
 
 
-def with_claim(event: events.Register, wire: pb.Register, lineage: Lineage) -> events.Register:
-    """Return REGISTER with a judgement of the masters that the agent has seen."""
+def claim_from_wire(wire: pb.Register, lineage: Lineage) -> tuple[events.Claim, str]:
+    """Return a judgement of the masters that the agent has seen, and the objection, if any."""
     has_position = wire.HasField("position")
     try:
         position = position_from_wire(wire.position) if has_position else None
     except InvalidRequest as error:
-        claim, objection = events.Claim.UNPROVEN, f"the agent states a malformed position: {error}"
-    else:
-        claim, objection = lineage.judge(wire.cluster, wire.master_epoch, position)
-    return replace(event, claim=claim, objection=objection)
+        return events.Claim.UNPROVEN, f"the agent states a malformed position: {error}"
+    return lineage.judge(wire.cluster, wire.master_epoch, position)
 
 
 async def tasks_from_wire(
