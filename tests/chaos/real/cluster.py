@@ -217,11 +217,16 @@ class Cluster:
     async def whole(self, timeout_s: float) -> None:
         """Wait until all agents and frameworks are connected to a master.
 
+        Daemons that exit meanwhile are started again, if they may end.
+
         Raises:
             AssertionError: if they are not in time.
         """
 
         async def is_whole() -> bool:
+            for daemon in self.daemons().values():
+                if daemon.may_end:
+                    daemon.start()
             try:
                 operator = await self.operator()
                 agents = await operator.ListAgents(pb.ListAgentsRequest(), timeout=5)
@@ -236,6 +241,8 @@ class Cluster:
             return False
 
         await eventually(is_whole, timeout_s, "all agents and frameworks are connected")
+        for daemon in self.daemons().values():
+            daemon.may_end = False
 
     def pids(self) -> Mapping[int, str]:
         """Return the daemon of each pid."""

@@ -16,7 +16,7 @@ class Daemon:
 
     Attributes:
         down: a fault prevents it from running.
-        may_end: a fault permits it to exit; it is started again afterwards.
+        may_end: a fault permitted it to exit, and the cluster was not whole since then.
     """
 
     def __init__(

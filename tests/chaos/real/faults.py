@@ -194,8 +194,8 @@ class FullDisk(Fault):
     def end(self) -> None:
         for daemon in self.daemons():
             self.cluster.disks[daemon.name].free()
+            # If it is about to exit, `Cluster.whole` starts it again.
             daemon.start()
-            daemon.may_end = False
 
 
 class PreloadFault(Fault):
