@@ -52,7 +52,7 @@ FIRST_SEEDS = {
     "master: an old run comes back": 29,
     "agent: no fsync": 14,
     "agent: acts before durable": 27,
-    "agent: ignores epochs": 218,
+    "agent: ignores epochs": 250,
     "agent: forgets before ack": 14,
     "agent: an id twice": 36,
     "agent: adopts nothing": 4,
