@@ -16,6 +16,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from tests.harness.compiled_shim import SHIM_DIRECTORY, place_shim
 from tests.harness.uml import run_in_uml
 
 
@@ -95,6 +96,7 @@ def run_tests(
         AssertionError: if pytest makes no report.
     """
     report = directory / "report.xml"
+    place_shim(directory)
     # In a guest, the plugin of schemathesis takes seconds to load.
     left_out = ("-p", "no:cacheprovider", "-p", "no:schemathesis")
     words = [sys.executable, "-m", "pytest", *left_out, f"--junitxml={report}"]
@@ -102,6 +104,7 @@ def run_tests(
         [*words, folder],
         directory=directory,
         timeout_s=timeout_s,
+        env={SHIM_DIRECTORY: str(directory)},
         memory_mib=memory_mib,
         modules=modules,
         systemd=systemd,

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent.shim.build import Shim, prepare_shim
+from croupier.agent.shim.build import Shim
+from tests.harness.compiled_shim import compiled_shim
 from tests.harness.limited_tasks import Limited
 from tests.harness.open_directory import open_directory
 from tests.harness.scripted_master import ScriptedMaster
@@ -28,8 +29,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Shim:
-    return prepare_shim(tmp_path_factory.mktemp("shim"))
+def shim() -> Shim:
+    return compiled_shim()
 
 
 @pytest.fixture
