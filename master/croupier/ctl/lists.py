@@ -165,7 +165,7 @@ def print_list(
     ones of the request. Raises NotFound or Conflict for the framework.
     """
     shown = table or TABLES[kind]
-    if any(value for name, value in fields.items() if name != "with_commands"):
+    if any(value for name, value in fields.items() if name not in ("with_commands", "volumes")):
         shown = Table(shown.columns, f"no {kind} pass these filters")
 
     async def printed(master: Master) -> None:

@@ -76,7 +76,7 @@ def check_mounts(mounts: Sequence[VolumeMount], *, is_boxed: bool) -> None:
         raise InvalidRequest(f"a task uses at most {MAX_VOLUMES} volumes")
     for mount in mounts:
         check_id("volume", mount.volume_id)
-        check_id("volume path", mount.path)
+        _check_path(mount.path)
         if mount.path in ("stdout", "stderr"):
             raise InvalidRequest(f"a volume cannot have the path {mount.path} of the task's output")
         if mount.role:
@@ -89,3 +89,10 @@ def check_mounts(mounts: Sequence[VolumeMount], *, is_boxed: bool) -> None:
     for named in ([mount.path for mount in mounts], [mount.volume_id for mount in mounts]):
         if len(set(named)) < len(named):
             raise InvalidRequest("a task uses each volume once, and each path for one volume")
+
+
+def _check_path(path: str) -> None:
+    try:
+        check_id("path", path)
+    except InvalidRequest:
+        raise InvalidRequest(f"the path {path!r} of a volume is not one plain name") from None

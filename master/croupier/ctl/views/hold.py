@@ -26,6 +26,11 @@ def _kind(hold: View) -> str:
     return "orphan" if hold["orphan"] else kind
 
 
+def _unused(hold: View) -> str:
+    """Return what would be offered to its owner: nothing of a volume."""
+    return "" if hold["volume"] else str(hold["unused"]["text"])
+
+
 def _bound(hold: View) -> str:
     """Return what keeps the files of a volume to its size."""
     return "kernel" if hold["bounded"] else "none"
@@ -43,7 +48,7 @@ HOLDS = Table(
         object_id("HOLD", "hold_id"),
         Column("KIND", _kind, is_optional=True),
         *_WHERE_AND_WHOSE,
-        amount("UNUSED", "unused", 1),
+        Column("UNUSED", _unused, rank=1),
         number("TASKS", "tasks", 2),
         Column("ENDS IN", _left_text, rank=2),
     ),
