@@ -16,7 +16,7 @@ from pathlib import Path
 from croupier.agent.shim.build import Shim, prepare_shim
 
 # Names the directory of a shim for the tests of a guest.
-SHIM_DIRECTORY = "CROUPIER_TEST_SHIM"
+SHIM_DIRECTORY = "SHIM_OF_TESTS"
 
 
 def place_shim(work_dir: Path) -> None:
