@@ -126,6 +126,7 @@ class FrameworkRules(CoreWorld):
         amounts=st.lists(AMOUNTS, max_size=2),
         released=st.integers(0, 20),
         ports=st.lists(PORTS, min_size=3, max_size=3),
+        has_volume=st.booleans(),
     )
     def holds(
         self,
@@ -136,8 +137,12 @@ class FrameworkRules(CoreWorld):
         amounts: list[str],
         released: int,
         ports: list[str],
+        has_volume: bool,
     ) -> None:
-        """Hold a part of all offers of an agent to a framework, and launch tasks in it."""
+        """Hold a part of all offers of an agent to a framework, and launch tasks in it.
+
+        With `has_volume`, the hold has disk as well, of which a volume takes a part at once.
+        """
         standing = list(self.world.state.offers.values())
         if not standing:
             return
@@ -147,9 +152,12 @@ class FrameworkRules(CoreWorld):
         self.holds_made += 1
         hold = calls.MakeHold(
             HoldId(f"h{self.holds_made}"),
-            Resources.parse(amount + ports[2]),
+            Resources.parse(amount + ports[2] + (";disk:2GB" if has_volume else "")),
             ttl_s * 1000,
             for_role,
+        )
+        volume = calls.MakeHold(
+            HoldId(f"{hold.hold_id}.v"), Resources.parse("disk:1GB"), 0, for_role, volume=True
         )
         tasks = []
         for each, numbers in zip(amounts, ports, strict=False):
@@ -158,7 +166,8 @@ class FrameworkRules(CoreWorld):
         session = self.world.state.frameworks[one.framework_id].session
         assert session is not None
         ends = (HoldId(f"h{released}"),) if released < 10 else ()
-        accept = calls.Accept(tuple(ids), tuple(tasks), holds=(hold,), releases=ends)
+        made = (hold, volume) if has_volume else (hold,)
+        accept = calls.Accept(tuple(ids), tuple(tasks), holds=made, releases=ends)
         self.call(session, accept)
 
     @rule(pick=st.integers(0, 9), number=st.integers(0, 3), for_role=st.booleans())

@@ -23,7 +23,15 @@ from croupier.master.core.holds import place_of
 from croupier.master.core.offers import Offer
 from croupier.master.core.on_allocation import end_offer, note_unused, return_offer
 from croupier.master.core.on_executor import check_executor
-from croupier.master.core.on_hold import check_hold, check_volumes, make_hold, new_hold, release
+from croupier.master.core.on_hold import (
+    check_hold,
+    check_volumes,
+    cut_from_hold,
+    end_empty,
+    make_hold,
+    new_hold,
+    release,
+)
 from croupier.master.core.on_task import moved_fact
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskHold
@@ -38,7 +46,16 @@ from croupier.model.errors import (
     PermissionDenied,
     shortened,
 )
-from croupier.model.ids import MAX_ID_BYTES, NO_HOLD, AgentId, HoldId, OfferId, Role, TaskId
+from croupier.model.ids import (
+    MAX_ID_BYTES,
+    NO_FRAMEWORK,
+    NO_HOLD,
+    AgentId,
+    HoldId,
+    OfferId,
+    Role,
+    TaskId,
+)
 from croupier.model.limits import MAX_OFFERS_PER_CALL, MAX_TASKS_PER_ACCEPT, MAX_WAIT_S
 from croupier.model.resources import NOTHING, Resources, sum_of
 from croupier.model.task import TaskInfo, TaskState, TaskStatus
@@ -135,6 +152,7 @@ def accept(
         else:
             yield from note_unused(state, offer, now)
     released = yield from release(state, framework, call.releases, now)
+    yield from end_empty(state, accepted.left, now)
     return Decision(verdicts, operations + released)
 
 
@@ -169,28 +187,45 @@ def _make_holds(
     for wanted in holds:
         try:
             check_hold(state, wanted, framework.framework_id, state.agents[accepted.agent_id], role)
-            free = accepted.left[NO_HOLD]
+            source = _source(state, accepted, wanted)
+            free = accepted.left[source]
             if not wanted.resources <= free:
                 excess = wanted.resources.excess(free)
                 raise InvalidRequest(f"hold {wanted.hold_id} does not fit: {excess}")
-            over = state.allocator.queries.excess(framework.framework_id, role, wanted.resources)
+            # What is held is charged to its owner already.
+            over = not source and state.allocator.queries.excess(
+                framework.framework_id, role, wanted.resources
+            )
             if over:
                 raise Conflict(f"hold {wanted.hold_id} would go over a limit: {over}")
         except CroupierError as error:
             verdicts.append(OperationVerdict(wanted.hold_id[:MAX_ID_BYTES], shortened(error)))
             continue
         hold = new_hold(wanted, accepted.agent_id, role, framework, accepted.seq, now)
-        accepted.left[NO_HOLD] = free - wanted.resources
+        accepted.left[source] = free - wanted.resources
         taker = (framework.framework_id, role)
-        yield from make_hold(state, hold, now, taker)
-        if hold.volume:
-            # No task takes from it.
-            state.allocator.settle_offers(*taker, hold.place, (), unused=wanted.resources, offers=0)
+        if source:
+            yield from cut_from_hold(state, state.holds[source], hold.resources, taker, now)
+            yield from make_hold(state, hold, now)
         else:
+            yield from make_hold(state, hold, now, taker)
+        if not hold.volume:
             # Tasks take from holds before they take from the rest.
             accepted.left = {hold.hold_id: wanted.resources, **accepted.left}
+        elif not source:
+            # No task takes from it.
+            state.allocator.settle_offers(*taker, hold.place, (), unused=wanted.resources, offers=0)
         verdicts.append(OperationVerdict(hold.hold_id))
     return tuple(verdicts)
+
+
+def _source(state: State, accepted: _Accepted, wanted: calls.MakeHold) -> HoldId:
+    """Return the hold of a volume's owner that has room for it among the offers; or `NO_HOLD`."""
+    owner = NO_FRAMEWORK if wanted.for_role else accepted.framework.framework_id, accepted.role
+    for hold_id, room in accepted.left.items() if wanted.volume else ():
+        if hold_id and state.holds[hold_id].owner == owner and wanted.resources <= room:
+            return hold_id
+    return NO_HOLD
 
 
 def own_offers(

@@ -6,7 +6,7 @@ as before. Its unused part is free at once.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 
 from croupier.master.core import hold_charges
 from croupier.master.core.agents import Agent
@@ -192,9 +192,32 @@ def shrink_hold(
     if amount == hold.resources:
         yield from end_hold(state, hold, "preempted", message, now)
         return
+    yield _shrink(state, hold, amount, now)
+
+
+def _shrink(state: State, hold: Hold, amount: Resources, now: float) -> Save:
     state.allocator.holds.shrink(hold.place, amount)
     hold.resources = hold.resources - amount
-    yield Save(hold.record(now))
+    return Save(hold.record(now))
+
+
+def cut_from_hold(
+    state: State, hold: Hold, amount: Resources, taker: tuple[FrameworkId, Role], now: float
+) -> Iterator[Effect]:
+    """Free a part of a hold that is offered to `taker`, for a volume of the same owner.
+
+    The hold may be empty then: `end_empty` ends it once its offers have ended.
+    """
+    state.allocator.settle_offers(*taker, hold.place, (), unused=amount, offers=0)
+    yield _shrink(state, hold, amount, now)
+
+
+def end_empty(state: State, hold_ids: Iterable[HoldId], now: float) -> Iterator[Effect]:
+    """End those of these holds of which volumes took all."""
+    holds = [state.holds[each] for each in hold_ids if each in state.holds]
+    for hold in holds:
+        if not hold.resources:
+            yield from end_hold(state, hold, "released", "volumes took all of it", now)
 
 
 def take_from_hold(state: State, task: Task, message: str, now: float) -> Iterator[Effect]:
