@@ -90,6 +90,17 @@ def test_tasks_beside_another_one_are_its_group() -> None:
     assert spec.conditions() == (enforces("groups", "pids"),)
 
 
+def test_tasks_beside_another_one_have_the_defaults_of_the_file() -> None:
+    text = 'resources = {cpus = 0.1, mem = "64MB"}\ngrace = 9\ntimeout = "5s"\nlimits = {pids = 5}'
+    others = '[beside.own]\nshell = "z"\nresources = {cpus = 2}'
+    defaults = read_task(toml(text), needs_command=False)
+    spec = read_task(toml(f'shell = "x"\n[beside.logs]\nshell = "y"\n{others}'), defaults)
+    logs, own = spec.beside["logs"], spec.beside["own"]
+    assert str(logs.resources) == "cpus:0.1;mem:64MB"
+    assert (logs.grace_s, logs.timeout_s, logs.limits) == (9.0, None, "pids:5")
+    assert str(own.resources) == "cpus:2;mem:64MB"
+
+
 def test_a_task_alone_is_in_no_group() -> None:
     (task,) = read_task(toml('shell = "x"')).tasks("t")
     assert (task.group_id, str(task.part)) == ("", "member")

@@ -230,7 +230,8 @@ def read_task(
         beside=defaults.beside,
     )
     if "beside" in section:
-        spec = replace(spec, beside=_beside(section.required("beside"), spec))
+        others = _beside(section.required("beside"), spec, defaults if needs_command else spec)
+        spec = replace(spec, beside=others)
     if not (spec.command or spec.shell):
         if needs_command:
             raise section.error("a task needs a `command` list or a `shell` line")
@@ -240,15 +241,16 @@ def read_task(
     return spec
 
 
-def _beside(section: Section, main: TaskSpec) -> dict[str, TaskSpec]:
+def _beside(section: Section, main: TaskSpec, defaults: TaskSpec) -> dict[str, TaskSpec]:
     """Read the tasks beside another one, whose environment and user they have too."""
-    defaults, found = TaskSpec(env=main.env, user=main.user), {}
+    shared = replace(defaults, env=main.env, user=main.user)
+    alone, found = replace(shared, timeout_s=None, network=True, beside={}), {}
     for each in section.sections():
         if not _BESIDE_NAME.match(each.name):
             raise each.error("a task beside another one has 1 to 32 letters, digits, '-' or '_'")
         each.check_keys(_BESIDE_KEYS)
         part = each.text("part", _PARTS[0], choices=_PARTS)
-        found[each.name] = replace(read_task(each, defaults, keys_checked=True), part=part)
+        found[each.name] = replace(read_task(each, alone, keys_checked=True), part=part)
     if not found:
         raise section.error("names no task")
     return found
