@@ -57,7 +57,7 @@ class Processes:
         with (self._work_dir / f"{name}.log").open("wb") as log:
             # A session of its own: Ctrl-C reaches only the demo, which ends all in order.
             process = subprocess.Popen(
-                [sys.executable, *command],
+                [sys.executable, "-P", *command],
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,

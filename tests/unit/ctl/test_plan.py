@@ -85,13 +85,13 @@ def test_amounts_out_of_range_are_refused(agents: int, cpus: str, mem: str) -> N
 def test_daemons_run_on_this_python_with_explicit_flags() -> None:
     made = plan(spec_of(2, "1", "1GB", "0", "ads=2"))
     assert made.master.argv == (
-        sys.executable, "-m", "croupier.master", "--listen", "127.0.0.1:5050",
+        sys.executable, "-P", "-m", "croupier.master", "--listen", "127.0.0.1:5050",
         "--http", "127.0.0.1:5080", "--store", "sqlite:/w/master.sqlite",
         "--log-format", "json", "--log-level", "info",
         "--secrets-key-file", "/w/secrets.key", "--weights", "ads=2",
     )  # fmt: skip
     assert made.agents[1].argv == (
-        sys.executable, "-m", "croupier.agent", "--master", "127.0.0.1:5050",
+        sys.executable, "-P", "-m", "croupier.agent", "--master", "127.0.0.1:5050",
         "--hostname", "agent-2", "--http", "127.0.0.1:0", "--work-dir", "/w/agent-2",
         "--resources", "cpus:1;mem:1GB;ports:[31500-31999]", "--on-stop", "end",
         "--log-format", "json", "--log-level", "info",

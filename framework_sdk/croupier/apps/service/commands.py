@@ -264,7 +264,7 @@ def _detach(directory: StateDir, following: Following) -> int:
     with os.fdopen(fd, "ab") as log:
         begin = log.tell()
         process = subprocess.Popen(
-            [sys.executable, "-m", "croupier.ctl", *words],
+            [sys.executable, "-P", "-m", "croupier.ctl", *words],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -164,7 +164,7 @@ def _resources(spec: LocalSpec, machine: MachineSize, index: int) -> Resources:
 def _master(
     listen: Address, http: Address, work_dir: Path, spec: LocalSpec, files: SecurityFiles | None
 ) -> Daemon:
-    argv = [sys.executable, "-m", "croupier.master", "--listen", str(listen), "--http", str(http)]
+    argv = [*_PYTHON, "croupier.master", "--listen", str(listen), "--http", str(http)]
     argv += ["--store", f"sqlite:{work_dir / 'master.sqlite'}", *_LOGS]
     if not any(flag.startswith("--secrets-key-") for flag in spec.master_flags):
         argv += ["--secrets-key-file", str(work_dir / "secrets.key")]
@@ -184,7 +184,7 @@ def _agent(
     spec: LocalSpec,
     files: SecurityFiles | None,
 ) -> Daemon:
-    argv = [sys.executable, "-m", "croupier.agent", "--master", str(master), "--hostname", name]
+    argv = [*_PYTHON, "croupier.agent", "--master", str(master), "--hostname", name]
     argv += ["--http", str(Address(HOST, 0)), "--work-dir", str(work_dir / name)]
     argv += ["--resources", str(resources), "--on-stop", "end"]
     if files is not None:
@@ -194,4 +194,6 @@ def _agent(
     return Daemon(name, tuple(argv))
 
 
+# -P: no module is taken from the directory in which the command runs.
+_PYTHON = (sys.executable, "-P", "-m")
 _LOGS = ("--log-format", "json", "--log-level", "info")
