@@ -322,7 +322,9 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
     def _error(self, error: grpc.RpcError) -> errors.CroupierError:
         if isinstance(error, grpc.aio.AioRpcError) and error.code() is grpc.StatusCode.UNAVAILABLE:
             assert self.address is not None
-            problem = tls_problem(error.details() or "", self.address, self._security)
+            problem = tls_problem(
+                error.details() or "", self.address, self._security, has_worked=self._has_joined
+            )
             if problem is not None:
                 return errors.Unavailable(problem)
         return self._error_of(error)

@@ -102,9 +102,16 @@ def error_from_rpc(error: grpc.RpcError) -> CroupierError:
     return kind(error.details() or str(error))
 
 
-def tls_problem(details: str, address: Address, security: ClientSecurity | None) -> str | None:
+def tls_problem(
+    details: str,
+    address: Address,
+    security: ClientSecurity | None,
+    *,
+    has_worked: bool = False,
+) -> str | None:
     """Return why a connection failed, from gRPC's `details`; None if TLS is not the reason.
 
+    `has_worked`: an earlier connection with the same settings worked.
     A server with TLS 1.3 that refuses a client's certificate merely closes the connection.
     """
     at = f"the server at {address}"
@@ -116,22 +123,26 @@ def tls_problem(details: str, address: Address, security: ClientSecurity | None)
     is_connecting = any(part in details for part in _CONNECTING)
     if not is_connecting or not any(part in details for part in _CLOSED):
         return None
-    return f"cannot reach a master at {address}: {_refusal(security)}"
+    return f"cannot reach a master at {address}: {_refusal(security, has_worked=has_worked)}"
 
 
-def _refusal(security: ClientSecurity | None) -> str:
+def _refusal(security: ClientSecurity | None, *, has_worked: bool) -> str:
+    cert = None if security is None else security.cert
+    if cert is not None:
+        try:
+            read_certificates(cert)[0].check_valid(cert, time.time())
+        except InvalidRequest as error:
+            return f"it refused this client's certificate; {error}"
+    if has_worked:
+        return "it closed the connection; it may have ended, or its TLS settings have changed"
     if security is None or not security.is_encrypted:
         return "it closed the connection; does it require TLS (--tls-ca)?"
-    if security.cert is None:
+    if cert is None:
         return (
             "it closed the connection; does it require a certificate (--tls-cert, --tls-key)?"
             " Tokens are for its --token-listen"
         )
-    try:
-        read_certificates(security.cert)[0].check_valid(security.cert, time.time())
-    except InvalidRequest as error:
-        return f"it refused this client's certificate; {error}"
-    return f"it closed the connection; does it trust the authority that signed {security.cert}?"
+    return f"it closed the connection; does it trust the authority that signed {cert}?"
 
 
 def _verified_name(security: ClientSecurity | None) -> str:

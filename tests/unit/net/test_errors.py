@@ -116,12 +116,15 @@ def test_a_connection_that_breaks_later_is_no_problem_of_tls(details: str) -> No
 
 
 def test_a_client_looks_at_its_own_certificate_first(tmp_path: Path) -> None:
-    def problem(**more: object) -> str:
+    def problem(*, has_worked: bool = False, **more: object) -> str:
         files = authority().issue(tmp_path, "client/alice", **more)  # type: ignore[arg-type]
-        return tls_problem(CLOSED, AT, ClientSecurity(files.ca, files.cert, files.key)) or ""
+        security = ClientSecurity(files.ca, files.cert, files.key)
+        return tls_problem(CLOSED, AT, security, has_worked=has_worked) or ""
 
     assert "does it trust the authority that signed" in problem()
     assert "refused this client's certificate" in problem(valid=(-2 * HOUR, -HOUR))
     assert "is not valid before" in problem(valid=(HOUR, 2 * HOUR))
+    assert problem(has_worked=True).endswith("it may have ended, or its TLS settings have changed")
+    assert "is not valid before" in problem(valid=(HOUR, 2 * HOUR), has_worked=True)
     ca = tmp_path / "ca.pem"
     assert "does it require a certificate" in (tls_problem(CLOSED, AT, ClientSecurity(ca)) or "")
