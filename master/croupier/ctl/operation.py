@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,10 +21,11 @@ from croupier.cli.connection import Master, objects, run
 from croupier.cli.flags import Change, Target
 from croupier.cli.table import Table, print_table
 from croupier.cli.terminal import View, many, named, print_lines
-from croupier.ctl.lists import find_agent, find_framework
+from croupier.ctl.lists import all_of, find_agent, find_framework
 from croupier.ctl.views import agent as agents
 from croupier.ctl.views import framework as frameworks
 from croupier.model.errors import Conflict, InvalidRequest
+from croupier.net.unary import NoSuchCall
 
 # Before the lines of a dry run.
 UNCHANGED: Final = "nothing was changed; this would change:"
@@ -100,9 +102,12 @@ class AgentUse:
     tasks: list[View]
     affected: Affected
 
-    def preview(self, lines: Iterator[str]) -> Preview:
-        """Return the consequences of an operation on the agent, with `lines` for people."""
-        view = {"agent": self.agent, "tasks": _without("agent_id", self.tasks)}
+    def preview(self, lines: Iterator[str], **more: Any) -> Preview:
+        """Return the consequences of an operation on the agent, with `lines` for people.
+
+        `more` are other parts of the view.
+        """
+        view = {"agent": self.agent, "tasks": _without("agent_id", self.tasks), **more}
         return Preview(self.agent["agent_id"], view, list(lines))
 
 
@@ -121,6 +126,25 @@ async def _affected(master: Master, **fields: Any) -> tuple[list[View], Affected
     }
     hosts = {each.agent.agent_id: each.agent.hostname async for each in objects(master, "agents")}
     return [as_object(affected_task(each)) for each in tasks], affected(tasks, names, hosts)
+
+
+async def _holds(master: Master, key: str, object_id: str) -> list[View]:
+    """Return the holds and volumes of a framework or an agent, by the name of its id."""
+    with suppress(NoSuchCall):  # masters of releases before 1.1 have no holds
+        found = await all_of(master, "holds", text=object_id)
+        return [each for each in found if each[key] == object_id and not each["orphan"]]
+    return []
+
+
+def _hold_lines(holds: list[View], end: str) -> Iterator[str]:
+    """Yield how many holds and volumes end; `end` says what becomes of a volume's files."""
+    volumes = sum(each["volume"] for each in holds)
+    others = len(holds) - volumes
+    if others:
+        yield f"  its {many(others, 'hold')} {'ends' if others == 1 else 'end'}"
+    if volumes:
+        files = f"the files in {'it' if volumes == 1 else 'them'}"
+        yield f"  its {many(volumes, 'volume')} and {files} are {end}"
 
 
 def _without(key: str, tasks: list[View]) -> list[View]:
@@ -144,11 +168,13 @@ async def drain_preview(master: Master, named: str, grace_ms: int | None) -> Pre
 async def gone_preview(master: Master, named: str) -> Preview:
     """Return the consequences of declaring an agent gone; raises as `agent_use`."""
     use = await agent_use(master, named)
+    holds = await _holds(master, "agent_id", use.agent["agent_id"])
 
     def lines() -> Iterator[str]:
         name = agents.name_of(use.agent)
         yield f"{name} is {agents.state_text(use.agent)}; if it is declared gone, permanently:"
         yield "  it never returns under this id; if it still runs, it ends its tasks"
+        yield from _hold_lines(holds, "lost")
         if not use.tasks:
             yield "  it has no live tasks that the master knows"
             return
@@ -157,7 +183,7 @@ async def gone_preview(master: Master, named: str) -> Preview:
         for line in agents.task_count_lines(use.affected):
             yield f"  {line}"
 
-    return use.preview(lines())
+    return use.preview(lines(), holds=holds)
 
 
 async def teardown_preview(master: Master, named: str) -> Preview:
@@ -165,14 +191,16 @@ async def teardown_preview(master: Master, named: str) -> Preview:
     framework = await find_framework(master, named)
     framework_id = framework["framework_id"]
     tasks, lost = await _affected(master, framework_id=framework_id)
-    view = {"framework": framework, "tasks": _without("framework_id", tasks)}
-    return Preview(framework_id, view, list(_teardown_lines(framework, lost)))
+    holds = await _holds(master, "framework_id", framework_id)
+    view = {"framework": framework, "tasks": _without("framework_id", tasks), "holds": holds}
+    return Preview(framework_id, view, list(_teardown_lines(framework, lost, holds)))
 
 
-def _teardown_lines(framework: View, lost: Affected) -> Iterator[str]:
+def _teardown_lines(framework: View, lost: Affected, holds: list[View]) -> Iterator[str]:
     name = named(framework["name"], framework["framework_id"])
     yield f"framework {name} is {frameworks.state_text(framework)}; if it is torn down:"
     yield "  no program can subscribe under its id ever again"
+    yield from _hold_lines(holds, "deleted")
     if not lost.tasks:
         yield "  it has no live tasks"
         return

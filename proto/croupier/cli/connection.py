@@ -73,10 +73,10 @@ class Master:
         except errors.InvalidRequest as error:
             raise Refused(str(error)) from None
 
-    def _older(self) -> errors.CroupierError:
+    def _older(self) -> NoSuchCall:
         # It has answered GetMaster, so it is a master.
         older = f"the master at {self.address} is of an older release, which cannot do this"
-        return errors.Unavailable(f"{older}; upgrade it first")
+        return NoSuchCall(f"{older}; upgrade it first")
 
 
 async def _call(

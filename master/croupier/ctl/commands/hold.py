@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from croupier.api.objects import as_object
 from croupier.cli.connection import Master
 from croupier.cli.flags import CHANGE, LOCAL, AgentName, Change, JsonFlag, MasterFlag, YesFlag
-from croupier.cli.terminal import many
+from croupier.cli.terminal import View, many
 from croupier.ctl.app import family
 from croupier.ctl.lists import all_of
 from croupier.ctl.operation import Preview, ask, confirm, print_result
@@ -67,7 +67,9 @@ def create(
 def release(hold_id: str, /, *, yes: YesFlag = False, change: Change = CHANGE) -> None:
     """End a hold, whoever made it.
 
-    Its unused part is offered to all at once. Tasks in it run on, charged as any other.
+    Its unused part is offered to all at once. Tasks in it run on, charged as any other. Of a
+    volume, its agent deletes the files, at once or when it is back; while tasks use it, the release
+    is refused.
 
     Args:
         hold_id: The id of the hold.
@@ -76,15 +78,25 @@ def release(hold_id: str, /, *, yes: YesFlag = False, change: Change = CHANGE) -
     if confirmed is not None:
         request = pb.ReleaseHoldRequest(hold_id=confirmed)
         view = as_object(ask(change.master, "ReleaseHold", request))["hold"]
-        left = f"; {many(view['tasks'], 'task')} in it run on" if view["tasks"] else ""
-        print_result(view, f"hold {confirmed} is released{left}", as_json=change.as_json)
+        print_result(view, _released_text(view), as_json=change.as_json)
+
+
+def _released_text(view: View) -> str:
+    """Return what was released, and what becomes of its tasks or files."""
+    if view["volume"]:
+        end = "its agent deletes its files as soon as it is connected"
+        return f"volume {view['hold_id']} is released; {end}"
+    runs = "runs" if view["tasks"] == 1 else "run"
+    left = f"; {many(view['tasks'], 'task')} in it {runs} on" if view["tasks"] else ""
+    return f"hold {view['hold_id']} is released{left}"
 
 
 async def _preview(master: Master, hold_id: str) -> Preview:
     """Return the consequences of releasing a hold; raises NotFound if there is none."""
     for view in await all_of(master, "holds", text=hold_id):
         if view["hold_id"] == hold_id:
-            end = "its files are deleted" if view["volume"] else "what is unused is offered to all"
+            files, rest = "its agent deletes its files", "what is unused is offered to all"
+            end = files if view["volume"] else rest
             lines = [*hold_lines(view), f"  if it is released, {end}"]
             return Preview(hold_id, {"hold": view}, lines)
     raise NotFound(f"no hold {hold_id!r}; croupier holds lists them")

@@ -127,7 +127,8 @@ class CreateHold(OperatorCommand[HoldStatus]):
         free = state.allocator.queries.free(agent.agent_id)
         if not wanted.resources <= free:
             excess = wanted.resources.excess(free)
-            raise Conflict(f"the hold does not fit in what is free of the agent: {excess}")
+            what = "what is free of the agent and not offered"
+            raise Conflict(f"the hold does not fit in {what}: {excess}")
         over = state.allocator.holds.excess(self.role, wanted.resources)
         if over:
             raise Conflict(f"the hold would go over a limit: {over}")

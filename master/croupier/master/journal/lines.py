@@ -225,7 +225,8 @@ def _hold_made(what: facts.HoldMade, agent: str, framework: str) -> str:
 
 
 def _hold_ended(what: facts.HoldEnded, agent: str, framework: str) -> str:
-    left = f"; {_count(what.tasks, 'task')} in it run on" if what.tasks else ""
+    runs = "runs" if what.tasks == 1 else "run"
+    left = f"; {_count(what.tasks, 'task')} in it {runs} on" if what.tasks else ""
     owner = _owner(what, framework)
     hold_id, why = _quoted(what.hold_id), _because(what.message)
     return f"Hold {hold_id} for {owner} ended on agent {agent}{why}{left}"

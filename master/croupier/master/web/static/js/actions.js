@@ -103,7 +103,7 @@ export function releaseButton(hold, done) {
   return button("Release", () => ask({
     title: `Release hold ${hold.hold_id}?`, verb: "Release", isGrave: true,
     dry: () => send(true),
-    effect: (answer) => list(hold.volume ? ["its files are deleted"] : [`${answer.hold.unused.text || "nothing"} is offered to all`, `${many(answer.hold.tasks, "task")} in it run on`]),
+    effect: (answer) => list(hold.volume ? ["its files are deleted"] : [`${answer.hold.unused.text || "nothing"} is offered to all`, `${many(answer.hold.tasks, "task")} in it ${answer.hold.tasks === 1 ? "runs" : "run"} on`]),
     act: () => send(false),
     done: () => { toast(`Hold ${hold.hold_id} is released.`); done(); },
   }), { class: "danger quiet" });
