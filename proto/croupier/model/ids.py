@@ -77,6 +77,8 @@ def check_role(value: str) -> Role:
     """Return a role, `*` or up to 32 components joined by `/`; raises InvalidRequest if illegal."""
     if value == DEFAULT_ROLE:
         return DEFAULT_ROLE
+    if not value:
+        raise InvalidRequest("the role is empty")
     if len(value.encode(errors="replace")) > MAX_ROLE_BYTES:
         raise InvalidRequest(f"role is longer than {MAX_ROLE_BYTES} bytes")
     components = value.split("/")

@@ -54,6 +54,8 @@ def check_parts(group_id: str, parts: Sequence[GroupPart]) -> None:
     """Raise InvalidRequest if tasks with these parts cannot be a group."""
     if len(parts) > MAX_GROUP_TASKS:
         raise InvalidRequest(f"group {group_id} has more than {MAX_GROUP_TASKS} tasks")
+    if not parts:
+        raise InvalidRequest(f"group {group_id} has no tasks")
     if parts.count(GroupPart.LEADER) > 1:
         raise InvalidRequest(f"group {group_id} has more than one leader")
     if all(part is GroupPart.SIDECAR for part in parts):

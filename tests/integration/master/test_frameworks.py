@@ -39,7 +39,7 @@ def matches(pattern: str) -> resources_pb2.Constraint:
     )
 
 
-ILLEGAL_ROLES = ["/a", "a/", "a//b", "a/../b", "-x", "", "a b", "a/*"]
+ILLEGAL_ROLES = ["/a", "a/", "a//b", "a/../b", "-x", "a b", "a/*"]
 
 
 async def test_the_first_call_must_be_subscribe(framework: RawFramework) -> None:
@@ -58,6 +58,7 @@ async def test_the_first_call_must_be_subscribe(framework: RawFramework) -> None
         ({"roles": ["a", "b", "a"]}, "'a' is given twice"),
         ({"roles": [f"r{number}" for number in range(33)]}, "at most 32 roles"),
         *(({"roles": ["ok", role]}, "illegal component") for role in ILLEGAL_ROLES),
+        ({"roles": ["ok", ""]}, "the role is empty"),
         ({"roles": ["r" * 1_000_000]}, "longer than"),
         ({"roles": ["r" * 2_000_000]}, "at most 1048576"),
         ({"roles": ["a"], "suppressed_roles": ["b"]}, "not one of the framework's"),

@@ -28,7 +28,7 @@ _ADVICE = {
     "in use": "wait for tasks to end, or add agents",
     "earmarked": "it is reserved for another framework; what that leaves is offered again",
     "scarce": "declare a demand for the scarce resource to be offered these agents",
-    "held for another": "croupier holds lists them; croupier hold release ID ends one",
+    "held for another": "end one that is no volume: croupier holds, croupier hold release ID",
     "its holds": "it gets more if it uses or releases them",
     "suppressed": "the framework suppressed its offers: it has to revive",
     "disconnected": "start the framework again, or repair its connection",

@@ -76,6 +76,8 @@ def _now(leaf: Leaf, state: AllocatorState, now: float) -> Iterator[PassedOver |
             # An operator withholds it, or room is being made on it.
             continue
         found = _check(agent, leaf, holders.get(agent_id, ()), state, now, last)
+        if not agent.serves(leaf) and not _is_missed(leaf, agent):
+            continue
         if isinstance(found, Rejection) and not _fits_but_for_holds(leaf, agent, found):
             ids, _, _ = cases.get(found.cause, (set(), agent, ""))
             ids.add(_id_of(agent))  # an agent and a hold on it are one agent
@@ -107,13 +109,33 @@ def _fits_but_for_holds(leaf: Leaf, agent: PooledAgent, found: Rejection) -> boo
     """Return whether the agent is large enough, and holds for others, which say so, keep it."""
     if found.cause is not Cause.DOES_NOT_FIT or not agent.holds or _held(leaf, agent) is None:
         return False
-    units = [each.demand.unit for each in leaf.pending or () if each.left != 0]
-    return any(unit.units_within(agent.whole, 1) for unit in units)
+    return any(unit.units_within(agent.whole, 1) for unit in _units(leaf))
+
+
+def _units(leaf: Leaf) -> list[Resources]:
+    return [each.demand.unit for each in leaf.pending or () if each.left != 0]
+
+
+def _is_missed(leaf: Leaf, hold: PooledAgent) -> bool:
+    """Return whether a hold has what the leaf needs and its agent has too little of.
+
+    A volume is not missed: nobody is offered it, and its release deletes files.
+    """
+    assert hold.cut_from is not None
+    if hold.is_kept:
+        return False
+    free, has = hold.cut_from.free, {*hold.total.scalars, *hold.total.ranges}
+    return leaf.pending is None or any(
+        name in has and not Resources({name: milli}).units_within(free, 1)
+        for unit in _units(leaf)
+        for name, milli in unit.scalars.items()
+    )
 
 
 def _held(leaf: Leaf, agent: PooledAgent) -> PassedOver | None:
-    """Return the largest part of an agent that is held for others; None if there is none."""
-    holds = [hold for hold in agent.holds.values() if not hold.serves(leaf)]
+    """Return the largest part of an agent that the leaf lacks for others' holds; None without."""
+    others = (hold for hold in agent.holds.values() if not hold.serves(leaf))
+    holds = [hold for hold in others if _is_missed(leaf, hold)]
     if not holds:
         return None
     hold = max(holds, key=lambda each: sorted(each.total.scalars.values(), reverse=True))
@@ -145,7 +167,7 @@ def of_agent(leaf: Leaf, agent: PooledAgent, state: AllocatorState, now: float) 
             found = _check(hold, leaf, others, state, now, last)
     if isinstance(found, Rejection):
         held = _held(leaf, agent)
-        if held is not None and found.cause in (*_FULL, Cause.DOES_NOT_FIT):
+        if held is not None and (found.cause in _FULL or _fits_but_for_holds(leaf, agent, found)):
             return held
         return passed_over(
             found.cause, 1, str(found.detail), leaf.role, agent.agent_id, found.detail

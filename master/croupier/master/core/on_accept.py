@@ -191,7 +191,9 @@ def _make_holds(
             free = accepted.left[source]
             if not wanted.resources <= free:
                 excess = wanted.resources.excess(free)
-                raise InvalidRequest(f"hold {wanted.hold_id} does not fit: {excess}")
+                is_held = any(offer.hold_id for offer in accepted.offers)
+                where = " in what is offered and not held" if is_held else ""
+                raise InvalidRequest(f"hold {wanted.hold_id} does not fit{where}: {excess}")
             # What is held is charged to its owner already.
             over = not source and state.allocator.queries.excess(
                 framework.framework_id, role, wanted.resources

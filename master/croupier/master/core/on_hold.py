@@ -67,7 +67,7 @@ def check_hold(
 def _check_volume(wanted: MakeHold, agent: Agent, role: Role) -> None:
     amount = wanted.resources
     if set(amount.scalars) != {"disk"} or amount.ranges or amount.sets:
-        raise InvalidRequest(f"volume {wanted.hold_id}: its resources are disk only")
+        raise InvalidRequest(f"volume {wanted.hold_id} must be of disk only")
     if wanted.ttl_ms:
         raise InvalidRequest(f"volume {wanted.hold_id} can have no time to live: release it")
     if wanted.for_role and len(role.encode()) > MAX_VOLUME_ROLE:
