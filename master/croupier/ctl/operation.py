@@ -204,10 +204,10 @@ def _teardown_lines(framework: View, lost: Affected, holds: list[View]) -> Itera
     if not lost.tasks:
         yield "  it has no live tasks"
         return
-    holds = framework["used"]["text"] or "nothing"
+    used = framework["used"]["text"] or "nothing"
     are = "is" if lost.tasks == 1 else "are"
     placed = ":" if lost.agents else ""
-    yield f"  {many(lost.tasks, 'task')} {are} killed; it holds {holds}{placed}"
+    yield f"  {many(lost.tasks, 'task')} {are} killed; it holds {used}{placed}"
     for each in lost.agents:
         agent = named(each.hostname, each.agent_id)
         yield f"    {many(each.tasks, 'task')} on agent {agent}"
