@@ -146,4 +146,5 @@ def _reported(key: Key, path: str) -> Iterator[None]:
         yield
     except OSError as error:
         named = path if path.isprintable() else repr(path)
-        raise NotFound(f"no file {named!s} of task {key[1]}: {error.strerror}") from None
+        missing = f"file {named}" if path else "files"
+        raise NotFound(f"no {missing} of task {key[1]}: {error.strerror}") from None

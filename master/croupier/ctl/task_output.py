@@ -172,7 +172,7 @@ async def advising(task: TaskName, master: Master) -> AsyncIterator[None]:
 async def _advised(error: CroupierError, task: TaskName, master: Master) -> CroupierError:
     """Return a refusal by the master, with the next step."""
     text = str(error)
-    if text.startswith("no file"):
+    if text.startswith("no file "):
         return NotFound(f"{text}; croupier files {task.task_id} lists the files")
     if text.startswith("no task"):
         unknown = await _framework_problem(task.framework_id, master)

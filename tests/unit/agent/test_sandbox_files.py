@@ -106,6 +106,12 @@ def test_nothing_but_an_own_regular_file_is_opened(
         open_file(sandboxes, KEY, "x")
 
 
+def test_a_missing_sandbox_is_told_without_a_file(sandboxes: Sandboxes) -> None:
+    other = (KEY[0], TaskId("t2"))
+    with pytest.raises(NotFound, match=r"^no files of task t2: there is no sandbox"):
+        list_directory(sandboxes, other, "")
+
+
 def test_no_directory_on_the_way_is_a_link(
     sandboxes: Sandboxes, home: Path, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 from croupier.master.core import calls
 from croupier.master.core.events import AgentReported, ExecutorSaid
 from croupier.master.core.messages import MessageArrived
+from croupier.master.services.task_places import NamedTask, places_of
 from croupier.model.agent_orders import ExecutorMessage
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound, Unavailable
 from croupier.model.executor import MAX_MESSAGE_DATA
@@ -181,3 +182,16 @@ def test_an_answer_to_reconcile_lacks_the_data_and_the_update_still_needs_its_ow
     updates = ((world.host_id, TaskId("t1"), 1),)
     world.call(world.session, calls.Acknowledge(updates))
     assert TaskId("t1") not in world.state.frameworks[world.owner].tasks
+
+
+def test_places_of_tasks_name_their_executors() -> None:
+    world = Executing()
+    world.launch(world.task("t1"))
+
+    def executors() -> list[str]:
+        tasks = (NamedTask(TaskId(name), world.owner, world.host_id) for name in ("e1", "t1"))
+        return [place.executor_id for task in tasks for place in places_of(world.state, task)]
+
+    assert executors() == ["", "e1"]
+    world.tell(TaskState.FINISHED, 1, "t1")
+    assert executors() == ["", "e1"]

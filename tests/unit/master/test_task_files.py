@@ -84,6 +84,7 @@ def reading(monkeypatch: pytest.MonkeyPatch, state: State) -> Any:
         *,
         is_live: bool = True,
         caller: Caller = UNKNOWN_CALLER,
+        executor_id: str = "",
     ) -> Any:
         journal = SimpleNamespace(ended=None)
         term = SimpleNamespace(
@@ -91,9 +92,8 @@ def reading(monkeypatch: pytest.MonkeyPatch, state: State) -> Any:
         )
         leadership = SimpleNamespace(term=lambda: term)
         files = TaskFiles(cast("Any", leadership), SystemClock(), ClientSecurity())
-        place = TaskPlace(
-            NAMED.framework_id, NAMED.task_id, NAMED.agent_id, "h:1", is_live, (ADS,), "client/f"
-        )
+        ids = NAMED.framework_id, NAMED.task_id, NAMED.agent_id
+        place = TaskPlace(*ids, "h:1", is_live, (ADS,), "client/f", executor_id)
 
         async def find(*_: object) -> TaskPlace:
             return place
@@ -133,6 +133,11 @@ async def test_it_tells_what_is_missing(reading: Any) -> None:
     part.MergeFrom(STDOUT)
     assert await found(reading(agents, part)) == [(50, b""), (50, b"ab"), (90, b"c")]
     assert agents.asked == ["limit=5&tail=3", "offset=52&limit=3"]
+
+
+async def test_a_task_in_an_executor_has_no_files_even_to_follow(reading: Any) -> None:
+    with pytest.raises(InvalidRequest, match="the task e1, which has them"):
+        await found(reading(Agents(), FOLLOW, executor_id="e1"))
 
 
 async def test_it_gives_up(reading: Any) -> None:

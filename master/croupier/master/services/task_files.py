@@ -226,6 +226,11 @@ class _Patience:
 
 
 def _check_placed(place: TaskPlace) -> None:
+    if place.executor_id:
+        raise InvalidRequest(
+            f"task {place.task_id} has no files of its own: it runs in an executor,"
+            f" the task {place.executor_id}, which has them"
+        )
     if not place.agent_id:
         raise NotFound(f"task {place.task_id} is queued: it has written nothing yet")
     if not place.http_address:

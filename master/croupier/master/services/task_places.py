@@ -49,6 +49,7 @@ class TaskPlace:
         is_live: whether the task may still write, so far as the master knows.
         roles: the role of the task; all roles of its framework if the task is forgotten.
         owner: of its framework.
+        executor_id: the task whose process runs it; empty for a task with its own.
     """
 
     framework_id: FrameworkId
@@ -58,6 +59,7 @@ class TaskPlace:
     is_live: bool
     roles: tuple[Role, ...]
     owner: str
+    executor_id: str = ""
 
     @property
     def named(self) -> NamedTask:
@@ -113,22 +115,27 @@ def places_of(state: State, named: NamedTask) -> list[TaskPlace]:
         owner: str,
         *,
         is_live: bool,
+        executor_id: str = "",
     ) -> None:
         agent = state.agents.get(agent_id)
         address = "" if agent is None else agent.http_address
-        place = TaskPlace(framework_id, task_id, agent_id, address, is_live, roles, owner)
+        place = TaskPlace(
+            framework_id, task_id, agent_id, address, is_live, roles, owner, executor_id
+        )
         found.setdefault(framework_id, place)
 
     for framework_id in (wanted,) if wanted else tuple(state.frameworks):
         framework = state.frameworks.get(framework_id)
         task = None if framework is None else framework.tasks.get(task_id)
         if framework is not None and task is not None:
-            is_live = not task.state.is_terminal
-            add(framework_id, task.agent_id, (task.role,), framework.owner, is_live=is_live)
+            is_live, executor_id = not task.state.is_terminal, task.info.executor_id
+            roles, owner = (task.role,), framework.owner
+            add(framework_id, task.agent_id, roles, owner, is_live=is_live, executor_id=executor_id)
     for ended in [state.ended.get(wanted, task_id)] if wanted else state.ended:
         if ended is not None and ended.info.task_id == task_id:
-            agent_id = ended.status.agent_id
-            add(ended.framework_id, agent_id, (ended.role,), ended.owner, is_live=False)
+            agent_id, executor_id = ended.status.agent_id, ended.info.executor_id
+            roles, owner = (ended.role,), ended.owner
+            add(ended.framework_id, agent_id, roles, owner, is_live=False, executor_id=executor_id)
     framework = state.frameworks.get(wanted)
     if not found and framework is not None and named.agent_id in state.agents:
         add(wanted, named.agent_id, framework.roles, framework.owner, is_live=False)
