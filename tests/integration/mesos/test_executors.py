@@ -162,6 +162,19 @@ async def test_an_executor_is_found_again_after_a_new_subscribe(
             assert executor_id_in(other.task_id, agent.agent_id) == "other"
 
 
+async def test_a_refusal_tells_how_agents_run_executors_of_mesos(
+    master: MasterDaemon, scheduler: RawScheduler
+) -> None:
+    async with RawAgent(master.address) as agent:
+        await scheduler.subscribe()
+        await agent.register(isolation=["executors", "groups"])
+        offer = await scheduler.offer()
+        await scheduler.accept(offer, in_executor(offer, "one"))
+        status = (await scheduler.next("UPDATE"))["update"]["status"]
+        assert "cannot enforce mesos-executors" in status["message"]
+        assert "agents started with --mesos-listen run executors of Mesos" in status["message"]
+
+
 async def test_a_task_is_refused_with_its_executor(
     master: MasterDaemon, scheduler: RawScheduler
 ) -> None:

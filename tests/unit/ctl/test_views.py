@@ -140,9 +140,18 @@ def test_the_reason_column_repeats_no_state_or_exit_code() -> None:
         (task_pb2.TASK_GONE_BY_OPERATOR, task_pb2.REASON_GONE_BY_OPERATOR),
     ):
         task = pb.TaskView(status=task_pb2.TaskStatus(state=state, reason=reason))
+        if state == task_pb2.TASK_FAILED:
+            task.status.exit_code = 3
         cells = lines_of(TASKS, [as_object(task)], None)[1].split()
         reasons[cells[5]] = cells[7]
     assert reasons == {"KILLED": "AGENT_DRAINING", "FAILED": "-", "GONE_BY_OPERATOR": "-"}
+
+
+def test_the_reason_column_tells_of_a_failure_without_an_exit_code() -> None:
+    reason = task_pb2.REASON_COMMAND_EXECUTOR_FAILED
+    status = task_pb2.TaskStatus(state=task_pb2.TASK_FAILED, reason=reason)
+    cells = lines_of(TASKS, [as_object(pb.TaskView(status=status))], None)[1].split()
+    assert cells[5:8] == ["FAILED", "-", "COMMAND_EXECUTOR_FAILED"]
 
 
 def test_tables_in_a_pipe() -> None:

@@ -12,8 +12,6 @@ from croupier.ctl.views.isolation import isolation_text, use_lines
 from croupier.model.ids import short_id
 from croupier.model.task import TERMINAL, Reason, TaskState
 
-# Reasons that the state or the exit code implies.
-_PLAIN = (Reason.NONE.name, Reason.COMMAND_EXECUTOR_FAILED.name)
 _ENDED = frozenset(state.name for state in TERMINAL)
 
 
@@ -82,7 +80,10 @@ def _code_text(view: View) -> str:
 
 
 def _reason_text(view: View) -> str:
-    return "" if view["reason"] in (*_PLAIN, view["state"]) else str(view["reason"])
+    """Return the reason, unless the state or the exit code implies it."""
+    is_plain = view["reason"] in (Reason.NONE.name, view["state"])
+    is_exit = view["reason"] == Reason.COMMAND_EXECUTOR_FAILED.name and _code_text(view)
+    return "" if is_plain or is_exit else str(view["reason"])
 
 
 def _failure_text(view: View) -> str:

@@ -22,7 +22,7 @@ from croupier.model.attributes import Attributes
 from croupier.model.errors import Conflict, InvalidRequest
 from croupier.model.health import Problem
 from croupier.model.ids import AgentId, FrameworkId, HoldId, OfferId, TaskId
-from croupier.model.isolation import NO_FEATURES, Features, feature_names
+from croupier.model.isolation import NO_FEATURES, Feature, Features, feature_names
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.task import TaskInfo, TaskStatus
 from croupier.model.volume import Volume
@@ -188,6 +188,8 @@ class Agent:
         missing = task.needs() - self.features
         if missing:
             able = ", ".join(feature_names(self.features)) or "nothing"
+            if Feature.MESOS_EXECUTORS in missing:
+                able += "; agents started with --mesos-listen run executors of Mesos"
             raise InvalidRequest(
                 f"agent {self.agent_id} cannot enforce {', '.join(feature_names(missing))}, which"
                 f" the task asks for; it enforces {able}"
