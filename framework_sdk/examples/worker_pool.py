@@ -4,7 +4,8 @@
 
 The framework accepts offers, launches an executor on each agent, and jobs in it. A job is a task
 with a number in its `data`; the executor answers with the square in the `data` of its last update.
-It tells of its progress by messages, which may be lost. CROUPIER_MASTER names the master.
+It tells of its progress by messages, which may be lost. If three workers end before any job does,
+the framework gives up. CROUPIER_MASTER names the master.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from croupier.sdk.executor import Executor, LaunchedTask
 
 WORKER = Resources.parse("cpus:0.1;mem:64MB")
 JOB = Resources.parse("cpus:0.1;mem:32MB")
+MOST_FAILURES = 3
 
 
 class Worker(Executor):
@@ -50,7 +52,8 @@ class Pool(Framework):
         self.waiting = {f"job-{number}": number for number in range(1, jobs + 1)}
         self.running: dict[str, int] = {}
         self.workers: dict[str, str] = {}
-        self.total = 0
+        self.total = self.failures = self.retries = 0
+        self.failed: str | None = None
 
     async def on_offers(self, offers: list[Offer]) -> None:
         """Launch a worker on each new agent, and as many jobs as fit."""
@@ -83,10 +86,17 @@ class Pool(Framework):
         if not status.state.is_terminal:
             return
         if status.state is not TaskState.FINISHED:
+            self.failures += status.task_id in self.workers.values()
             self._ended(status.task_id)
+            if self.failures >= MOST_FAILURES:
+                why = status.message or status.state.name
+                self.failed = f"{MOST_FAILURES} workers in a row ended before a job: {why}"
+                await self.stop(teardown=True)
+                return
             await self.revive()
         elif self.running.pop(status.task_id, None) is not None:
             self.total += int(status.data)
+            self.failures = 0
         if not self.waiting and not self.running:
             print(f"the sum of the squares is {self.total}", flush=True)
             await self.stop(teardown=True)
@@ -101,11 +111,15 @@ class Pool(Framework):
         number = self.running.pop(task_id, None)
         if number is not None:
             # An id is never used again.
-            self.waiting[f"{task_id}+"] = number
+            self.retries += 1
+            self.waiting[f"job-{number}-retry-{self.retries}"] = number
 
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--worker"]:
         Worker().run_forever()
     else:
-        Pool(int(sys.argv[1]) if len(sys.argv) > 1 else 100).run_forever(teardown=True)
+        pool = Pool(int(sys.argv[1]) if len(sys.argv) > 1 else 100)
+        pool.run_forever(teardown=True)
+        if pool.failed is not None:
+            sys.exit(f"worker pool: {pool.failed}")

@@ -218,11 +218,29 @@ async def test_the_next_agent_ends_an_executor_that_died_or_does_not_return(tmp_
         assert ended.reason is Reason.EXECUTOR_REREGISTRATION_TIMEOUT
 
 
+EXAMPLE = Path(__file__).parents[2] / "framework_sdk" / "examples" / "worker_pool.py"
+
+
+async def test_the_example_gives_up_once_its_workers_cannot_start(tmp_path: Path) -> None:
+    missing = f"import sys; sys.argv[0] = {str(EXAMPLE)!r}; sys.executable = '/no/such/python'"
+    program = f"{missing}; import runpy; runpy.run_path(sys.argv[0], run_name='__main__')"
+    async with real_cluster(tmp_path, HAS, flags=QUICK) as cluster:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", program, "50",
+            env={**os.environ, "CROUPIER_MASTER": cluster.master},
+            stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        async with asyncio.timeout(60):
+            _, errors = await process.communicate()
+        assert process.returncode == 1
+        assert "worker pool: 3 workers in a row ended before a job: " in errors.decode()
+        assert "/no/such/python" in errors.decode()
+
+
 async def test_the_example_adds_up_what_its_workers_return(tmp_path: Path) -> None:
-    example = Path(__file__).parents[2] / "framework_sdk" / "examples" / "worker_pool.py"
     async with real_cluster(tmp_path, HAS, HAS, flags=QUICK) as cluster:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-W", "error", str(example), "50",
+            sys.executable, "-W", "error", str(EXAMPLE), "50",
             env={**os.environ, "CROUPIER_MASTER": cluster.master},
             stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
