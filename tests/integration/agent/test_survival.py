@@ -311,7 +311,9 @@ class TestALostTail:
         await eventually(lambda: not serving.agent.state.incomplete)
         await serving.end()
         await start()
-        assert set(await returned(master, 3)) == set()
+        # The end of t1, which ended with its agent, may be unacknowledged.
+        assert set(await returned(master, 3)) <= {"t1"}
+        assert not master.session.register.incomplete
 
     async def test_includes_a_missing_log(
         self, start: Start, master: ScriptedMaster, tmp_path: Path
