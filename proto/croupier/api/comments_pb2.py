@@ -511,6 +511,7 @@ COMMENTS = {
     'croupier.v1.TaskView.agent_id': 'Empty until it has one.',
     'croupier.v1.TaskView.ended_ms': 'When it ended, by the clock of its agent; absent: unknown.',
     'croupier.v1.TaskView.framework_name': 'Empty: unknown.',
+    'croupier.v1.TaskView.hold_id': 'The hold that it runs in. Empty: it takes nothing from one.',
     'croupier.v1.TaskView.hostname': 'Of its agent; empty: unknown.',
     'croupier.v1.TaskView.placed_ms': 'When the master launched it on its agent; absent: unknown.',
     'croupier.v1.TaskView.since_ms': 'When the master got it; after a failover when it started, by the clock of its agent, or when the new master found it, whichever is earlier; 0: unknown.',

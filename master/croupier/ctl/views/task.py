@@ -48,6 +48,11 @@ def task_lines(task: View) -> Iterator[str]:
     if task["secrets"]:
         yield f"  secrets: {', '.join(task['secrets'])}"
     yield f"  resources: {task['resources']['text']}"
+    if task["hold_id"]:
+        yield f"  hold: {task['hold_id']}"
+    for mount in task["volumes"]:
+        how = ", read-only" if mount["read_only"] else ""
+        yield f"  volume: {mount['volume_id']} at {mount['path']}{how}"
     isolation = isolation_text(task["isolation"]) if task["isolation"] else ""
     if isolation:
         yield f"  isolation: {isolation}"

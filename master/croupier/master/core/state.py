@@ -379,6 +379,7 @@ class State:
             started_ms=task.started_ms,
             framework_name=self.frameworks[task.framework_id].name,
             hostname="" if agent is None else agent.hostname,
+            hold_id=task.hold_id,
         )
 
     def used(self, agent: Agent) -> Resources:

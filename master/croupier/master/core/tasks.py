@@ -259,6 +259,7 @@ class TaskSnapshot:
         since: when this master got it, or found it; seconds on the master's clock.
         submitted, placed, started_ms: as in `Task`.
         hostname: of its agent; empty if that is unknown.
+        hold_id: the hold that it runs in; empty if it takes nothing from one.
     """
 
     info: TaskInfo
@@ -272,6 +273,7 @@ class TaskSnapshot:
     started_ms: int = 0
     framework_name: str = ""
     hostname: str = ""
+    hold_id: HoldId = NO_HOLD
 
     def slimmed(self) -> TaskSnapshot:
         """Return it without large fields that only its agent needs."""

@@ -173,6 +173,7 @@ def view_task(
         ended_ms=(task.status.time_ms or None) if task.status.state.is_terminal else None,
         framework_name=task.framework_name,
         hostname=task.hostname,
+        hold_id=task.hold_id,
     )
     if wall is not None:
         wire.since_ms = wall.since_ms(task)

@@ -76,6 +76,8 @@ function detailsOf(task, live) {
       ["Executor", task.executor_id ? taskLink(task.framework_id, task.executor_id) : ""],
       ["Command", command ? h("code", null, command) : ""],
       ["Group", task.group ? `${task.group.group_id}, its ${task.group.part}` : ""],
+      ["Hold", task.hold_id],
+      ["Volumes", (task.volumes ?? []).map((mount) => `${mount.volume_id} at ${mount.path}`).join(", ")],
       ["Isolation", words.join(", ")],
       ["Secrets", (task.secrets ?? []).join(", ")],
       ["Labels", (task.labels ?? []).map((label) => `${label.key}=${label.value}`).join(", ")],
