@@ -343,8 +343,8 @@ SHAPES: Final[Mapping[str, Shape]] = {
         "task status task.command",
         "task_id name framework_id framework_name agent_id hostname role state reason source"
         " message exit_code signal pid time_ms since_ms submitted_ms placed_ms started_ms ended_ms"
-        " resources limits usage isolation group executor_id hold_id volumes"
-        " command=argv shell secrets labels",
+        " resources limits usage isolation group executor_id command=argv shell secrets labels"
+        " hold_id volumes",
         nullable="since_ms command shell secrets",
         made={
             "limits": Form(_LIMITS, lambda task: _limits(task.task)),
