@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from croupier.ctl.commands.local import welcome
+from croupier.ctl.commands.local import welcome, with_ports
 from croupier.ctl.local.plan import (
     MAX_AGENTS,
     LocalPlan,
@@ -119,6 +120,17 @@ def test_the_ready_message_names_the_next_commands() -> None:
     assert "a master and 3 agents" in text
     assert "croupier run -- echo hello" in text
     assert "/w (removed at the end)" in text
+
+
+def test_a_port_of_the_master_is_chosen_once_and_shown() -> None:
+    assert with_ports(["--policy", "fifo", "--mesos-listen", "h:5055"])[-1] == "h:5055"
+    first, given = with_ports(["--mesos-listen=127.0.0.1:0"]), with_ports(["--token-listen", "h:0"])
+    assert re.fullmatch("h:[1-9][0-9]+", given[1])
+    address = first[0].removeprefix("--mesos-listen=")
+    assert re.fullmatch(r"127\.0\.0\.1:[1-9][0-9]+", address)
+    text = welcome(plan(LocalSpec(master_flags=first)), Path("/w"), passes=True)
+    assert f"\n  mesos    http://{address}/\n" in text
+    assert "mesos" not in welcome(plan(LocalSpec()), Path("/w"), passes=True)
 
 
 def test_the_ready_message_names_a_master_on_another_port() -> None:

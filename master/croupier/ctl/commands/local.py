@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import socket
 import sys
@@ -38,7 +39,7 @@ def local(*master_flags: str, spec: LocalSpec = LOCAL_SPEC) -> int:
     Args:
         master_flags: Flags of croupier-master, after --, such as -- --offer-lease 30.
     """
-    spec = replace(spec, master_flags=master_flags)
+    spec = replace(spec, master_flags=with_ports(master_flags))
     master_port = port_to_use("--master-port", spec.master_port)
     http_port = port_to_use("--http-port", spec.http_port)
     with _work_dir(spec.work_dir) as work_dir:
@@ -65,12 +66,14 @@ def welcome(
     count, each = len(plan.agents), Resources(plan.each[0].scalars)
     where = "" if plan.master_address.port == MASTER_PORT else f" --master {plan.master_address}"
     scheme = "https" if access else "http"
+    mesos = re.search(r"--mesos-listen[ =](\S+)", " ".join(plan.master.argv))
+    mesos_line = f"\n  mesos    {scheme}://{mesos[1]}/" if mesos else ""
     return f"""\
 Croupier is ready: a master and {count} agent{"" if count == 1 else "s"}, each with {each}
 
   master   {plan.master_address}
   page     {scheme}://{plan.http_address}/ (sign in: croupier page{where})
-  metrics  {scheme}://{plan.http_address}/metrics
+  metrics  {scheme}://{plan.http_address}/metrics{mesos_line}
   files    {directory}{" (removed at the end)" if passes else ""}
   access   {access or "every user of this machine"}
   isolated {isolation}
@@ -171,6 +174,20 @@ def _clear(made: WorkDir) -> None:
         elif each.suffix != ".log":
             each.unlink(missing_ok=True)
     report(f"the logs are kept in {made.path}")
+
+
+def with_ports(master_flags: Iterable[str]) -> tuple[str, ...]:
+    """Return the flags with a free port for 0 in addresses, so that a restart takes the same one.
+
+    Raises Unavailable if there is none.
+    """
+    fixed = [""]
+    for flag in master_flags:
+        name, _, address = flag.rpartition("=") if flag.startswith("--") else (fixed[-1], "", flag)
+        if name in ("--mesos-listen", "--token-listen") and address.endswith(":0"):
+            flag = f"{flag.removesuffix('0')}{port_to_use(name, 0)}"
+        fixed.append(flag)
+    return tuple(fixed[1:])
 
 
 def this_machine(work_dir: Path) -> MachineSize:
