@@ -40,7 +40,7 @@ async def test_reserved_resources_are_offered_used_and_released(
         operations = [
             operation("RESERVE", 2, "one"),
             operation("RESERVE", 1000, "two"),
-            operation("CREATE", 1, "three"),
+            operation("GROW_VOLUME", 1, "three"),
             {"type": "LAUNCH", "launch": {"task_infos": [task(offer, "t")]}},
         ]
         call = {"offer_ids": [offer["id"]], "operations": operations}

@@ -24,5 +24,5 @@ MESOS_REASONS = """
 def test_only_reasons_of_mesos_are_sent(reason: Reason) -> None:
     ids = FrameworkId("F"), TaskId("t"), AgentId("A")
     status = TaskStatus(*ids, TaskState.KILLED, reason=reason)
-    sent = Events({}, {}).status(status).get("reason")
+    sent = Events({}, {}, {}).status(status).get("reason")
     assert sent is None or sent.removeprefix("REASON_") in MESOS_REASONS.split()

@@ -70,6 +70,11 @@ def resources_from_json(listed: list[Json]) -> Resources:
     return Resources(scalars, ranges, sets)
 
 
+def is_volume(resource: Json) -> bool:
+    """Return whether a resource is a persistent volume."""
+    return entry(resource, "disk").get("persistence") is not None
+
+
 def attributes_to_json(attributes: Attributes) -> list[Json]:
     """Return the attributes of an agent."""
     found: list[Json] = []
@@ -87,8 +92,10 @@ def _check_supported(name: str, each: Json) -> None:
     for field, why in _REFUSED.items():
         if each.get(field) is not None:
             raise InvalidRequest(f"resource {name!r}: {why}")
-    if entry(each, "disk").get("persistence") is not None:
-        raise InvalidRequest(f"resource {name!r}: persistent volumes are not supported")
+    if is_volume(each):
+        raise InvalidRequest(
+            f"resource {name!r}: a persistent volume is named by tasks and DESTROY only"
+        )
 
 
 def _ranges(name: str, ranges: Ranges) -> Json:

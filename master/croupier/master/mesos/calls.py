@@ -14,10 +14,12 @@ from typing import Final
 
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.offers import Offer
+from croupier.master.mesos.amounts import is_volume
 from croupier.master.mesos.events import Events, operation_update, sequence_in
 from croupier.master.mesos.executors import Executors
 from croupier.master.mesos.operations import OPERATIONS
 from croupier.master.mesos.tasks import kill_policy_from_json, task_from_json
+from croupier.master.mesos.volumes import Volumes, named_volume, volumes_on
 from croupier.mesos.fields import Json, data_of, entries, entry, id_of, ids_of, number, text, texts
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import DEFAULT_ROLE, MAX_ID_BYTES, AgentId, OfferId, TaskId
@@ -152,11 +154,14 @@ async def _accept(of: Json, known: Known) -> Translated:
     most = MAX_TASKS_PER_ACCEPT - len(executors)
     check_count(len(tasks), most, "tasks and executors in one ACCEPT")
     call, offers = Translated(), known.offers(accept.offer_ids)
+    volumes: Volumes = {}
+    if offers:
+        volumes = volumes_on(known.events.agents.get(offers[0].agent_id), offers[0].role)
     for operation in operations:
         if text(operation, "type") in _TASKS:
-            accept.operations.extend(await _launch(call, operation, offers, known))
+            accept.operations.extend(await _launch(call, operation, offers, volumes, known))
         else:
-            accept.operations.extend(_operate(call, operation, offers))
+            accept.operations.extend(_operate(call, operation, offers, volumes))
     call.wires.append(pb.Call(accept=accept))
     return call
 
@@ -166,13 +171,15 @@ def _tasks_in(operation: Json) -> list[Json]:
     return [] if path is None else entries(operation, *path)
 
 
-def _operate(call: Translated, of: Json, offers: list[Offer]) -> list[pb.Operation]:
-    """Return an operation on reservations; none if it has no form in Croupier."""
+def _operate(
+    call: Translated, of: Json, offers: list[Offer], volumes: Volumes
+) -> list[pb.Operation]:
+    """Return an operation on reservations and volumes; none if it has no form in Croupier."""
     kind, operation_id = text(of, "type"), id_of(of, "id")
     try:
         if kind not in OPERATIONS:
             raise InvalidRequest(f"the operation {kind[:80]} is not supported")
-        made = OPERATIONS[kind](of, offers)
+        made = OPERATIONS[kind](of, offers, volumes)
     except InvalidRequest as error:
         _log.warning("mesos_operation_refused", operation=kind[:80], error=str(error))
         call.answers += operation_update(operation_id, "ERROR", str(error))
@@ -182,7 +189,7 @@ def _operate(call: Translated, of: Json, offers: list[Offer]) -> list[pb.Operati
 
 
 async def _launch(
-    call: Translated, of: Json, offers: list[Offer], known: Known
+    call: Translated, of: Json, offers: list[Offer], volumes: Volumes, known: Known
 ) -> list[pb.Operation]:
     """Return a LAUNCH or a LAUNCH_GROUP of the tasks that have a form in Croupier, if any have.
 
@@ -203,7 +210,7 @@ async def _launch(
         named.append(task_id)
         call.agents[task_id] = id_of(each, "agent_id")
         try:
-            tasks.extend(_tasks(each, group_id, agents, known.executors))
+            tasks.extend(_tasks(each, group_id, agents, volumes, known.executors))
         except InvalidRequest as error:
             wrong[task_id] = error
     if is_group and wrong:
@@ -217,11 +224,11 @@ async def _launch(
 
 
 def _tasks(
-    of: Json, group_id: str, agents: set[AgentId], executors: Executors
+    of: Json, group_id: str, agents: set[AgentId], volumes: Volumes, executors: Executors
 ) -> list[task_pb2.TaskInfo]:
     """Return a task, after its executor if that must start.
 
-    `group_id`: of its group, empty for none; `agents`: those of its offers.
+    `group_id`: of its group, empty for none; `agents` and `volumes`: those of its offers.
 
     Raises:
         InvalidRequest: if it has no form in Croupier.
@@ -231,7 +238,11 @@ def _tasks(
         raise InvalidRequest(
             f"the task names agent {agent_id[:80]!r}, but its offer is of another one"
         )
-    task = task_from_json(of)
+    resources = [each for each in entries(of, "resources") if not is_volume(each)]
+    task = task_from_json({**of, "resources": resources})
+    if agents:
+        # Else it is dropped, since its offers have ended.
+        _mount(task, of, volumes)
     if group_id:
         task.group.group_id = group_id
     if not entry(of, "executor"):
@@ -240,6 +251,22 @@ def _tasks(
         raise InvalidRequest("a task of a group has no executor of its own")
     executor = executors.add_to(task, of, agent_id)
     return [task] if executor is None else [executor, task]
+
+
+def _mount(task: task_pb2.TaskInfo, of: Json, volumes: Volumes) -> None:
+    """Have a task use the volumes that its description `of` names.
+
+    Raises:
+        InvalidRequest: if one is not among `volumes`.
+    """
+    for resource in filter(is_volume, entries(of, "resources")):
+        found, volume = named_volume(resource, volumes), entry(resource, "disk", "volume")
+        task.volumes.add(
+            volume_id=found.hold_id,
+            path=text(volume, "container_path"),
+            read_only=text(volume, "mode") == "RO",
+            role=found.role,
+        )
 
 
 def _decline(of: Json, _: Known) -> list[pb.Call]:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from typing import Final
 
 from croupier.master.core import messages
+from croupier.master.core.agents import Agent
 from croupier.master.mesos.amounts import attributes_to_json, resources_to_json
 from croupier.master.mesos.tasks import executor_id_in
+from croupier.master.mesos.volumes import volume_to_json, volumes_on
 from croupier.mesos import fields
 from croupier.mesos.fields import Json
 from croupier.model.attributes import Attributes
 from croupier.model.errors import Conflict, CroupierError, NotFound, PermissionDenied, Unavailable
-from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.task import Reason, Source, TaskState, TaskStatus
 from croupier.net.address import Address
 
@@ -55,12 +57,12 @@ _CALL_ERRORS: Final[tuple[tuple[type[CroupierError], str], ...]] = (
 class Events:
     """Makes the events of one framework."""
 
-    def __init__(self, info: Json, master: Json) -> None:
-        """`info` is the framework's FrameworkInfo; `master` describes the master."""
+    def __init__(self, info: Json, master: Json, agents: Mapping[AgentId, Agent]) -> None:
+        """`info` is the framework's FrameworkInfo; `master` describes the master of `agents`."""
         self._capabilities = {
             fields.text(each, "type") for each in fields.entries(info, "capabilities")
         }
-        self._master = master
+        self._master, self.agents = master, agents
         # What offers of each agent have in common, with the description that it is made of.
         self._agents: dict[AgentId, tuple[messages.AgentDescription, Json]] = {}
 
@@ -171,19 +173,27 @@ class Events:
             )
             known = self._agents[agent.agent_id] = (agent, common)
         more: Json = {"role": "*"}
-        if offered.hold_id and REFINEMENT in self._capabilities:
-            more = {"reservations": [{"type": "DYNAMIC", "role": offered.role}]}
-        elif offered.hold_id:
-            more = {"role": offered.role, "reservation": {}}
+        if offered.hold_id:
+            more = self._reservation(offered.role)
         of_role: Json = {}
         if MULTI_ROLE in self._capabilities:
             of_role = {"allocation_info": {"role": offered.role}}
+        resources = resources_to_json(offered.resources, more | of_role)
+        volumes = volumes_on(self.agents.get(agent.agent_id), offered.role)
+        for hold in volumes.values():
+            resources += volume_to_json(hold, self._reservation(hold.role) | of_role)
         return {
             "id": fields.made_id(offered.offer_id),
             **known[1],
-            "resources": resources_to_json(offered.resources, more | of_role),
+            "resources": resources,
             **of_role,
         }
+
+    def _reservation(self, role: Role) -> Json:
+        """Return what names the role of a reserved resource, in the form that is known."""
+        if REFINEMENT in self._capabilities:
+            return {"reservations": [{"type": "DYNAMIC", "role": role}]}
+        return {"role": role, "reservation": {}}
 
 
 def executor_end(status: TaskStatus) -> Json:

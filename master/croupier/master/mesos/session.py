@@ -72,7 +72,7 @@ class MesosSession(FrameworkSession):
         self._subscribe, self._guard, self._inbox = subscribe, guard, driver.inbox
         frameworks = driver.state.frameworks
         info = entry(subscribe, "subscribe", "framework_info")
-        self._events = Events(info, master)
+        self._events = Events(info, master, driver.state.agents)
         self._executors = Executors(info, lambda: frameworks.get(self.framework_id))
         self._known_to_calls = Known(
             lambda: frameworks.get(self.framework_id), self._executors, self._events

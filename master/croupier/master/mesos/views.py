@@ -30,7 +30,7 @@ _ON_PAGES: Final = {
 }
 # Shows each state by its own name.
 _EVENTS: Final = Events(
-    {"capabilities": [{"type": "PARTITION_AWARE"}, {"type": "TASK_KILLING_STATE"}]}, {}
+    {"capabilities": [{"type": "PARTITION_AWARE"}, {"type": "TASK_KILLING_STATE"}]}, {}, {}
 )
 
 
