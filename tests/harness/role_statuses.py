@@ -16,6 +16,6 @@ def role_statuses(state: State) -> dict[Role, RoleStatus]:
     """Return every role with frameworks or settings, and all above those, from the top down."""
     tasks = count_tasks(state)
     return {
-        role: state.allocator.queries.role_status(role, tasks[role])
+        role: state.allocator.queries.role_status(role, *tasks.of(role))
         for role in in_tree_order(known_roles(state))
     }

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,7 +28,7 @@ from croupier.master.core.policy_commands import (
     UpdatePolicy,
 )
 from croupier.master.core.role_commands import RolesMoved, UpdateRoles
-from croupier.master.core.roles import RoleChange, RolePart
+from croupier.master.core.roles import RoleChange, RolePart, TaskCounts
 from croupier.master.core.step import Command
 from croupier.master.core.token_commands import CreateToken, JoinAgent, RevokeToken
 from croupier.master.services import lists
@@ -209,6 +208,7 @@ class OperatorCommands(Commands):
         for role, status in role_statuses(self.world.state).items():
             held = f"{status.used or 'nothing'} used, {status.offered or 'nothing'} offered"
             numbers = f"{status.frameworks} frameworks, {status.tasks} tasks"
+            numbers += f", {status.queued} queued" if status.queued else ""
             self._out.append(f"{role} ({status.settings}): {held}, share {status.share}, {numbers}")
 
     def _do_explain(self, plain: list[str], options: dict[str, str]) -> None:
@@ -240,7 +240,7 @@ class OperatorCommands(Commands):
                 case "frameworks":
                     listed = lists.all_frameworks(request, WallTime(self), by)
                 case _:
-                    listed = lists.all_roles(request, Counter(), by)
+                    listed = lists.all_roles(request, TaskCounts(), by)
         except CroupierError as error:
             self._out.append(f"{by.name}: {self._answered(error)}")
             return

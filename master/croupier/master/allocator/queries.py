@@ -100,7 +100,7 @@ class Queries:
         """Return the roles that have frameworks at or below them, in the order of arrival."""
         return self._tree.roles.keys()
 
-    def role_status(self, role: Role, tasks: int = 0) -> RoleStatus:
+    def role_status(self, role: Role, tasks: int = 0, queued: int = 0) -> RoleStatus:
         """Return the status of a role with `tasks` live tasks. O(nodes below it + depth)."""
         node, settings = self._tree.roles.get(role), self._tree.settings.get(role, DEFAULT)
         if node is None:
@@ -116,7 +116,7 @@ class Queries:
             self.role_entitlement(role),
             len({leaf.framework_id for leaf in leaves} - {NO_FRAMEWORK}),
             tasks,
-            sum(each.demand.count or 0 for leaf in leaves for each in leaf.queued.values()),
+            queued,
         )
 
     def used_by_role(self) -> dict[Role, Mapping[str, int]]:

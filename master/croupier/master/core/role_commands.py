@@ -76,7 +76,7 @@ class UpdateRoles(OperatorCommand[RolesMoved]):
         others = [each for each in moved if permissions.decide(Action.VIEW, role_object(each))]
         shown = [*wanted, *nsmallest(MAX_OTHERS, others)]
         tasks = roles.count_tasks(state)
-        before = [queries.role_status(role, tasks[role]) for role in shown]
+        before = [queries.role_status(role, *tasks.of(role)) for role in shown]
         if self.dry_run:
             after = [_predicted(each, wanted, what_if) for each in before]
         else:
@@ -84,7 +84,7 @@ class UpdateRoles(OperatorCommand[RolesMoved]):
                 yield from _set(state, role, settings, self)
             for role, settings in wanted.items():
                 yield from _rescind_over(state, role, settings, now)
-            after = [queries.role_status(each.role, each.tasks) for each in before]
+            after = [queries.role_status(each.role, each.tasks, each.queued) for each in before]
         pairs, named = tuple(zip(before, after, strict=True)), len(wanted)
         omitted = named + len(others) - len(shown)
         return RolesMoved(pairs[:named], pairs[named:], omitted)

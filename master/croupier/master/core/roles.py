@@ -8,15 +8,17 @@ present cluster, unless the change has `force`. Agents come and go, so old setti
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
 from croupier.master.core.state import State
+from croupier.master.core.tasks import Task
 from croupier.model.errors import Conflict, InvalidRequest
 from croupier.model.ids import Role, check_role
 from croupier.model.roles import RoleSettings, ancestors, format_amounts, parent_of
 from croupier.model.scalar import MILLI
+from croupier.model.task import TaskState
 
 MAX_ROLES_SET = 10_000
 MAX_CHANGES = 100
@@ -241,25 +243,33 @@ def known_roles(state: State) -> set[Role]:
     return found
 
 
-def count_tasks(state: State) -> Counter[Role]:
-    """Return the number of live tasks in each role and below it. O(tasks)."""
-    return with_those_below(
-        Counter(
-            task.role
-            for framework in state.frameworks.values()
-            for task in framework.tasks.values()
-            if not task.state.is_terminal
-        )
-    )
+class TaskCounts:
+    """The numbers of live tasks, and of the queued ones of them, in each role and below it."""
+
+    def __init__(self) -> None:
+        self._live: Counter[Role] = Counter()
+        self._queued: Counter[Role] = Counter()
+
+    def add(self, tasks: Collection[Task]) -> None:
+        """Count tasks of one framework. O(tasks)."""
+        live = Counter(task.role for task in tasks if not task.state.is_terminal)
+        queued = Counter(task.role for task in tasks if task.state is TaskState.QUEUED)
+        for counts, total in ((live, self._live), (queued, self._queued)):
+            for role, number in counts.items():
+                for each in (role, *ancestors(role)):
+                    total[each] += number
+
+    def of(self, role: Role) -> tuple[int, int]:
+        """Return the numbers of a role: live tasks, and the queued ones of them."""
+        return self._live[role], self._queued[role]
 
 
-def with_those_below(counts: Counter[Role]) -> Counter[Role]:
-    """Add the count of each role to those above it."""
-    total = Counter(counts)
-    for role, number in counts.items():
-        for above in ancestors(role):
-            total[above] += number
-    return total
+def count_tasks(state: State) -> TaskCounts:
+    """Return the numbers of tasks of each role. O(tasks)."""
+    counts = TaskCounts()
+    for framework in state.frameworks.values():
+        counts.add(framework.tasks.values())
+    return counts
 
 
 def in_tree_order(roles: Iterable[Role]) -> list[Role]:

@@ -74,7 +74,7 @@ def view_reasons(
         framework=views.view_framework(state, framework, now, visible),
         policy=state.allocator.queries.policy,
         roles=[
-            views.view_role(state.allocator.queries.role_status(role, tasks[role]))
+            views.view_role(state.allocator.queries.role_status(role, *tasks.of(role)))
             for role in in_tree_order(state.allocator.queries.roles_of(framework_id))
             if visible.has_role(role)
         ],

@@ -9,7 +9,6 @@ item again when it is viewed.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
@@ -21,7 +20,7 @@ from croupier.master.core.authorisation import require_administer
 from croupier.master.core.hold_commands import hold_status
 from croupier.master.core.holds import Hold
 from croupier.master.core.on_hold import holds_and_orphans
-from croupier.master.core.roles import known_roles, with_those_below
+from croupier.master.core.roles import TaskCounts, known_roles
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskSnapshot
 from croupier.master.services import filters, views
@@ -147,7 +146,7 @@ def _listed(
 
 
 def all_roles(
-    request: pb.ListRolesRequest, tasks: Counter[Role], caller: Principal = ANONYMOUS
+    request: pb.ListRolesRequest, tasks: TaskCounts, caller: Principal = ANONYMOUS
 ) -> Listed[pb.RoleView]:
     """List visible roles with frameworks or settings, and parents; `tasks` counts those of each."""
     has_text = filters.text_filter(request.text)
@@ -160,7 +159,7 @@ def all_roles(
         role = Role(key.replace(_BETWEEN, "/"))
         if not Visibility(state, caller).has_role(role):
             return None
-        return views.view_role(state.allocator.queries.role_status(role, tasks[role]))
+        return views.view_role(state.allocator.queries.role_status(role, *tasks.of(role)))
 
     return Listed(_name("roles", request), keys, view, caller.name)
 
@@ -219,24 +218,23 @@ def all_tokens(caller: Principal) -> Listed[access_pb2.Token]:
     return Listed("tokens", keys, view, caller.name)
 
 
-async def count_tasks(read: Read) -> Counter[Role]:
+async def count_tasks(read: Read) -> TaskCounts:
     """Count the live tasks of each role and of the roles below it. Raises as `Leadership.read`."""
-    counts: Counter[Role] = Counter()
+    counts = TaskCounts()
     waiting = await read(lambda state: list(state.frameworks))
     while waiting:
         await read(lambda state: _count_some(state, waiting, counts))
-    return with_those_below(counts)
+    return counts
 
 
-def _count_some(state: State, waiting: list[FrameworkId], counts: Counter[Role]) -> None:
+def _count_some(state: State, waiting: list[FrameworkId], counts: TaskCounts) -> None:
     """Count tasks of some frameworks, and remove these from `waiting`."""
     looked = 0
     while waiting and looked < TASKS_AT_ONCE:
         framework = state.frameworks.get(waiting.pop())
         if framework is not None:
-            tasks = framework.tasks.values()
-            counts.update(task.role for task in tasks if not task.state.is_terminal)
-            looked += 1 + len(tasks)
+            counts.add(framework.tasks.values())
+            looked += 1 + len(framework.tasks)
 
 
 def _name(name: str, request: Message) -> str:
