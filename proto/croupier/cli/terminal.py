@@ -25,8 +25,9 @@ def demand_text(demand: View) -> str:
     least, most = demand["min_per_offer"], demand["max_per_offer"]
     portions = "" if (least, most) == (1, None) else f" {least} to {most or 'any'} at once"
     place = f" in {demand['role']}" if demand["role"] else ""
-    tests = "".join(f" {constraint}" for constraint in demand["constraints"])
-    return f"{count} <{demand['unit']['text']}>{portions}{place}{tests}"
+    tests = ", ".join(demand["constraints"])
+    where = f" where {tests}" if tests else ""
+    return f"{count} <{demand['unit']['text']}>{portions}{place}{where}"
 
 
 def running(view: View) -> int:

@@ -183,6 +183,12 @@ def not_equals(attribute: str, value: str) -> Constraint:
     return Constraint(attribute, Operator.NOT_EQUALS, value)
 
 
+def bound_to(constraints: Iterable[Constraint]) -> str:
+    """Return the id of the only agent that can pass the constraints; empty if none is named."""
+    bound = (c for c in constraints if (c.attribute, c.operator) == (AGENT_ID, Operator.EQUALS))
+    return next((each.value for each in bound), "")
+
+
 def matches(attribute: str, pattern: str) -> Constraint:
     """Accept only agents whose whole `attribute` the regular expression matches.
 

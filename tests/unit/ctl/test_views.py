@@ -162,8 +162,8 @@ def test_tables_in_a_pipe() -> None:
 EXPECTED = """
 HOST  AGENT  STATE      TASKS  USED      OFFERED  TOTAL                                     ATTRIBUTES       ISOLATION       CONNECTED
 h1    a1     connected      3  cpus:1.5  -        cpus:4;mem:8GB;ports:[1-2,5];zones:{a,b}  rack:r1;cores:8  process,cgroup      3m20s
-NAME   FRAMEWORK  ROLE      STATE                  SHARE  RUNNING  QUEUED  OFFERS  USED    OFFERED  WANTS                      CONNECTED
-count  f1         ads/prod  connected, suppressed  0.667        2       0       1  cpus:2  -        3 <cpus:1> rack equals r1       2h5m
+NAME   FRAMEWORK  ROLE      STATE                  SHARE  RUNNING  QUEUED  OFFERS  USED    OFFERED  WANTS                            CONNECTED
+count  f1         ads/prod  connected, suppressed  0.667        2       0       1  cpus:2  -        3 <cpus:1> where rack equals r1       2h5m
 ROLE  WEIGHT  SHARE  ENTITLED  GUARANTEE  LIMIT           FRAMEWORKS  RUNNING  QUEUED  USED    OFFERED
 ads      2.5  0.500     0.600  cpus:4     cpus:8;mem:0MB           0        2       0  cpus:2  -
 ROLE  WEIGHT  RESOURCES  SHARE  ENTITLED

@@ -8,7 +8,7 @@ from croupier.master.allocator import Cause, PassedOver
 from croupier.master.services import explanations, lists
 from croupier.master.services.views import WallTime
 from croupier.master.services.visibility import Visibility
-from croupier.model.ids import Role, short_id
+from croupier.model.ids import FrameworkId, Role, short_id
 from croupier.process.clock import SystemClock
 from croupier.v1 import operator_pb2 as pb
 from tests.harness.secured_world import SecuredWorld, caller
@@ -108,8 +108,16 @@ def test_reasons_name_agents_and_rivals_before_their_ids() -> None:
     world = World()
     agent_id = world.agent_id(world.agent("cpus:1;mem:1GB", "host7"))
     rival = world.framework_id(world.framework(name="train"))
-    detail = f"agent {agent_id}: {rival} was dealt to last; agent a9: unknown"
+    own_id = world.framework_id(world.framework(name="web"))
+    detail = f"agent {agent_id}: {rival} was dealt to last; agent a9: of {own_id} 1, of {own_id}9"
     reason = PassedOver(Cause.OUTRANKED, 1, detail, Role("*"), "*", rival)
-    text = explanations._named(world.state, reason).detail
+    text = explanations._named(world.state, reason, own_id).detail
     agent, first = f"host7 ({short_id(agent_id)})", f"train ({short_id(rival)})"
-    assert text == f"agent {agent}: {first} was dealt to last; agent a9: unknown"
+    own = f"web ({short_id(own_id)})"
+    assert text == f"agent {agent}: {first} was dealt to last; agent a9: of {own} 1, of {own_id}9"
+
+
+def test_a_rival_that_was_removed_has_its_short_id() -> None:
+    reason = PassedOver(Cause.OUTRANKED, 1, "c1-2-F9 came first", Role("*"), "*", "c1-2-F9")
+    text = explanations._named(World().state, reason, FrameworkId("c1-2-F8")).detail
+    assert text == f"{short_id('c1-2-F9')} came first"

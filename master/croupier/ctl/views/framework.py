@@ -18,14 +18,14 @@ _OF_SHARES = frozenset({"drf", "yarn-drf", "asset"})
 MOST_HOSTS = 3
 # Advice by the master's name of the cause. `{role}` has the limit or guarantee.
 _ADVICE = {
-    "filtered": "it declined these agents: it can revive, or decline for a shorter time",
+    "filtered": "it declined them, or its offers expired: it can revive, or decline for less time",
     "unanswered offers": "it has to accept or decline offers within 5 s",
     "does not fit": "demand smaller units, or add larger agents",
     "below the minimum useful amount": "declare a demand: it is offered even small amounts",
     "constraint": "relax the demand's constraints, or add agents that meet them",
     "limit": "croupier quota set {role} --limit ..., or wait until tasks of {role} end",
     "guarantee": "{role} is below its guarantee and comes first: croupier quota get {role}",
-    "in use": "wait for tasks to end, or add agents",
+    "in use": "wait for tasks to end or offers to be answered, or add agents",
     "earmarked": "it is reserved for another framework; what that leaves is offered again",
     "scarce": "declare a demand for the scarce resource to be offered these agents",
     "held for another": "end one that is no volume: croupier holds, croupier hold release ID",
@@ -179,6 +179,8 @@ def reason_lines(found: View, agent: str) -> Iterator[str]:
 def _advice(reason: View, policy: str) -> str:
     """Return advice about the cause; empty if there is none."""
     own, about = reason["role"], reason["about_role"] or reason["role"]
+    if "has to run on agent" in reason["detail"]:
+        return "only that agent has its executor or volume: demand no more than it can have there"
     if reason["cause"] != "outranked":
         return _ADVICE.get(reason["cause"], "").format(role=about)
     if policy == "fifo":

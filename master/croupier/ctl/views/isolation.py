@@ -57,7 +57,9 @@ def use_lines(resources: View, limits: View, usage: View | None) -> Iterator[str
     for name, used, word, bound in rows:
         use = f"{used} {word}".rstrip() if used else ""
         if use or bound:
-            yield f"  {name}: {', '.join(filter(None, (use, bound)))}"
+            # Without a use, `of 1GB` would be part of nothing.
+            amounts = (use, bound) if use else (bound.removeprefix("of "),)
+            yield f"  {name}: {', '.join(filter(None, amounts))}"
 
 
 def _size(number: int | None) -> str:

@@ -22,7 +22,7 @@ from croupier.master.allocator.node import Leaf, Taker
 from croupier.master.allocator.pending_demand import MANY, PendingDemand
 from croupier.master.allocator.reasons import Cause, Text
 from croupier.master.allocator.state import AllocatorState
-from croupier.model.attributes import Constraint
+from croupier.model.attributes import Constraint, bound_to
 from croupier.model.resources import NOTHING, Resources
 
 # Steps of matching patterns that are as much work as a deal.
@@ -31,7 +31,8 @@ STEPS_PER_WORK = 5_000
 _TOO_FEW = "an offer needs {} units of <{}>, but only {} fit"
 _AT_MOST = "already runs {} of its tasks, the most that it wants on one agent"
 _FULL = "its offer has {} units, the most that one offer may have"
-_HELD = "is held for {}"
+_HELD = "it is held for {}"
+BOUND = "the task has to run on agent {}"
 _FREED = "{} was freed for {}, which was starving"
 _SCARCE = "has {}, which is withheld for frameworks that demand it"
 
@@ -198,7 +199,9 @@ class Eligibility:
                 self.blocked[leaf] = True
         # Of a hold, its owner said itself what is of use.
         if not (self._rules.useful.holds(room) or (owner is not None and room)):
-            return self._misfit(leaf, Rejection(Cause.NOT_USEFUL, reasons.free_text(room)))
+            # Only if something is free would a demand help. In a pass, IN_USE could end the visit.
+            cause = Cause.IN_USE if self.is_asked and not room else Cause.NOT_USEFUL
+            return self._misfit(leaf, Rejection(cause, reasons.free_text(room)))
         if self._agent.filters:
             refused = self.refused(leaf, room)
             if refused is not None:
@@ -210,7 +213,9 @@ class Eligibility:
             return Rejection(Cause.NO_DEMAND, "all units are offered")
         unmet = self._unmet(pending)
         if unmet is not None:
-            return Rejection(Cause.CONSTRAINT, Text("does not pass {}", unmet))
+            agent_id = bound_to((unmet,))
+            text = Text("does not pass {}", unmet) if not agent_id else Text(BOUND, agent_id)
+            return Rejection(Cause.CONSTRAINT, text)
         demand, unit = pending.demand, pending.demand.unit
         dealt = self.dealt.get(leaf)
         has = dealt.units.get(pending, 0) if dealt is not None else 0

@@ -14,11 +14,12 @@ from croupier.master.allocator import limits
 from croupier.master.allocator.agent_pool import AgentPool, PooledAgent
 from croupier.master.allocator.back_off import PATIENCE_S, Party
 from croupier.master.allocator.comparison import guaranteed_node, taker_text
-from croupier.master.allocator.eligibility import Eligibility, Fit, Rejection
+from croupier.master.allocator.eligibility import BOUND, Eligibility, Fit, Rejection
 from croupier.master.allocator.node import Amounts, Leaf, add_amounts
 from croupier.master.allocator.reasons import AtLimit, Cause, PassedOver, Shortage, passed_over
 from croupier.master.allocator.state import AllocatorState
 from croupier.master.allocator.tree import Tree
+from croupier.model.attributes import bound_to
 from croupier.model.ids import AgentId
 from croupier.model.resources import Resources
 from croupier.model.roles import format_amounts
@@ -102,7 +103,7 @@ def _told(agent: PooledAgent, detail: object) -> str:
     if agent.cut_from is None:
         return f"agent {agent_id}: {detail}"
     hold_id = agent.agent_id.removeprefix(f"{agent_id}/")
-    return f"agent {agent_id}: {agent.total} (hold {hold_id}) {detail}"
+    return f"agent {agent_id}: hold {hold_id} ({agent.total}): {detail}"
 
 
 def _fits_but_for_holds(leaf: Leaf, agent: PooledAgent, found: Rejection) -> bool:
@@ -241,10 +242,10 @@ def _outranked(leaf: Leaf, tree: Tree, agents: int) -> PassedOver:
         mine = f"it is entitled to {entitled:.3f} of the cluster and has {has:.3f}; {mine}"
     others = [taker for taker in tree.takers if taker[0] in ahead]
     if not others:
-        own = _only_holder(leaf, tree)
-        return PassedOver(
-            Cause.IN_USE, agents, f"{own or 'nothing more is free for it'}; {mine}", leaf.role
-        )
+        own, is_answered = _only_holder(leaf, tree), leaf.held == leaf.used
+        cause = Cause.BACKS_OFF if own and not is_answered else Cause.IN_USE
+        detail = f"{own or 'nothing more is free for it'}; {mine}"
+        return PassedOver(cause, agents, detail, leaf.role)
     taker, needs = others[-1]
     guaranteed = guaranteed_node(taker) if needs else None
     cause = Cause.GUARANTEE if needs else Cause.OUTRANKED
@@ -259,8 +260,15 @@ def _fits_nowhere(leaf: Leaf, pool: AgentPool) -> list[PassedOver]:
     alike = {agent.profile or agent: agent for agent in agents}.values()
     # What is held of an agent may come free.
     whole = {agent: agent.whole if agent.holds else agent.total for agent in alike}
-    for unit in [each.demand.unit for each in leaf.pending or () if each.left != 0]:
-        if not any(unit.units_within(total, 1) for total in whole.values()):
+    for demand in [each.demand for each in leaf.pending or () if each.left != 0]:
+        unit, agent_id = demand.unit, bound_to(demand.constraints)
+        if agent_id:
+            agent = pool.agents.get(AgentId(agent_id))
+            if agent is not None and not unit.units_within(agent.whole, 1):
+                short = Shortage(unit, 1, agent.whole, agent.whole)
+                detail = f"{BOUND.format(agent_id)}: {short}"
+                return [PassedOver(Cause.DOES_NOT_FIT, 1, detail, leaf.role, agent_id)]
+        elif not any(unit.units_within(total, 1) for total in whole.values()):
             largest = max(alike, key=lambda agent: _room(unit, whole[agent]))
             short = Shortage(unit, 1, whole[largest], whole[largest])
             has = ", ".join(short.amounts(whole[largest]))
@@ -277,7 +285,7 @@ def _room(unit: Resources, total: Resources) -> list[Fraction]:
 
 
 def _only_holder(leaf: Leaf, tree: Tree) -> str:
-    """Return that the leaf waits for its own tasks; empty if others hold what it wants."""
+    """Return that the leaf's own tasks or offers hold all; empty if others hold what it wants."""
     totals, pending = tree.totals.amounts, leaf.pending or ()
     wanted = {name for each in pending for name in each.demand.unit.scalars} or set(totals)
     held = {name: milli for name, milli in leaf.held.items() if name in wanted}
@@ -289,6 +297,9 @@ def _only_holder(leaf: Leaf, tree: Tree) -> str:
     whole = {name: milli for name, milli in held.items() if milli == totals.get(name)}
     holds = f"all of {format_amounts(whole)}" if whole else format_amounts(held)
     rest = "" if whole else ", and no other framework holds any"
+    offered = {name: milli - leaf.used.get(name, 0) for name, milli in leaf.held.items()}
+    if any(offered.values()):
+        return f"it holds {holds}{rest}; it has not answered offers of {Resources(offered)} of it"
     return f"it holds {holds}{rest}: it waits for its own tasks to end"
 
 

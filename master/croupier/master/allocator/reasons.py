@@ -140,8 +140,11 @@ def free_text(left: Resources) -> Text:
 def filtered(seconds: float) -> Text:
     """Return that a filter excludes it for another `seconds`, or for this round only."""
     if seconds <= 0:
-        return Text("the framework refused it; others are offered it first")
-    return Text("the framework refused it for another {:.1f} s", seconds)
+        return Text("the framework left an offer of it unused; others are offered it first")
+    return Text(
+        "the framework left an offer of it unused, and is not offered it for another {:.1f} s",
+        seconds,
+    )
 
 
 def reserved(leaf: Leaf) -> Text:

@@ -169,7 +169,7 @@ def _because(text: str) -> str:
 
 
 def _named(own_id: str, name: str) -> str:
-    return f"{_quoted(name)} ({short_id(own_id)})" if name else own_id
+    return f"{_quoted(name)} ({short_id(own_id)})" if name else short_id(own_id)
 
 
 def _count(number: int, noun: str) -> str:

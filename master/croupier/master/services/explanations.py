@@ -70,7 +70,7 @@ def view_reasons(
         roles = visible.roles_of(framework)
         reasons = [_redacted(each, visible, caller) for each in reasons if each.role in roles]
     return pb.ExplainResponse(
-        reasons=[_reason(_named(state, each)) for each in reasons],
+        reasons=[_reason(_named(state, each, framework_id)) for each in reasons],
         framework=views.view_framework(state, framework, now, visible),
         policy=state.allocator.queries.policy,
         roles=[
@@ -182,16 +182,20 @@ def _preemption(
             yield PassedOver(Cause.PREEMPTION, 0, text, role)
 
 
-def _named(state: State, passed: PassedOver) -> PassedOver:
-    """Return the reason with names before the ids of its agent and of its rival."""
+def _named(state: State, passed: PassedOver, framework_id: FrameworkId) -> PassedOver:
+    """Return the reason with names before the ids of its agent, its framework and its rival."""
 
     def agent_name(found: re.Match[str]) -> str:
         agent = state.agents.get(AgentId(found[1]))
-        return found[0] if agent is None else f"agent {agent.hostname} ({short_id(found[1])})"
+        short = short_id(found[1])
+        return f"agent {short if agent is None else f'{agent.hostname} ({short})'}"
 
-    detail, rival = passed.detail, state.frameworks.get(FrameworkId(passed.rival))
-    if rival is not None:
-        detail = detail.replace(passed.rival, f"{rival.name} ({short_id(passed.rival)})")
+    detail = passed.detail
+    for own_id in filter(None, (framework_id, FrameworkId(passed.rival))):
+        framework, short = state.frameworks.get(own_id), short_id(own_id)
+        text = short if framework is None else f"{framework.name} ({short})"
+        # One id may begin with another.
+        detail = text.join(re.split(rf"\b{re.escape(own_id)}\b", detail))
     return replace(passed, detail=_ANY_AGENT.sub(agent_name, detail))
 
 

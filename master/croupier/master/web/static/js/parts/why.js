@@ -5,14 +5,14 @@ import { many, percent } from "../text.js";
 
 /** What each cause of the master means, and what helps. */
 const CAUSES = {
-  "filtered": ["It declined these agents a short time ago.", "It can revive, or decline for a shorter time."],
-  "unanswered offers": ["It left offers unanswered, so others come first for a while.", "It has to accept or decline offers within 5 s."],
+  "filtered": ["It declined these agents, or did not answer their offers, a short time ago.", "It can revive, or decline for a shorter time."],
+  "unanswered offers": ["It has left offers unanswered.", "It has to accept or decline offers within 5 s."],
   "does not fit": ["What is free is too small for the units that it wants.", "Demand smaller units, or add larger agents."],
   "below the minimum useful amount": ["What is free is less than a useful amount.", "Declare a demand: it is offered even small amounts."],
   "constraint": ["The agents do not meet its constraints.", "Relax the demand's constraints, or add agents that meet them."],
   "limit": ["A role has reached its limit.", "Raise the limit, or wait until tasks of the role end."],
   "guarantee": ["Another role is below its guarantee and comes first.", ""],
-  "in use": ["Everything that it could use is in use.", "Wait for tasks to end, or add agents."],
+  "in use": ["Everything that it could use is in use or offered.", "Wait for tasks to end or offers to be answered, or add agents."],
   "earmarked": ["What is free is reserved for another framework.", "What that leaves is offered again."],
   "scarce": ["Agents with a scarce resource are kept for those who ask for it.", "Declare a demand for the scarce resource."],
   "outranked": ["Others hold less of what they are due, so they come first.", "A greater weight of its role would change that."],

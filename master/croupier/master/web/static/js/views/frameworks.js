@@ -54,7 +54,8 @@ function oneDemand(demand) {
   const number = demand.count === null ? "any number of" : count(demand.count);
   const portions = demand.min_per_offer > 1 || demand.max_per_offer ? `, ${demand.min_per_offer} to ${demand.max_per_offer ?? "any"} at once` : "";
   const place = demand.role ? ` in ${demand.role}` : "";
-  return `${number} × (${amount(demand.unit)})${portions}${place}${demand.constraints.map((each) => ` ${each}`).join("")}`;
+  const where = demand.constraints.length ? ` where ${demand.constraints.join(", ")}` : "";
+  return `${number} × (${amount(demand.unit)})${portions}${place}${where}`;
 }
 
 function demandText(framework) {
