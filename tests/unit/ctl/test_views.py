@@ -147,6 +147,12 @@ def test_the_reason_column_repeats_no_state_or_exit_code() -> None:
     assert reasons == {"KILLED": "AGENT_DRAINING", "FAILED": "-", "GONE_BY_OPERATOR": "-"}
 
 
+def test_the_reason_column_tells_why_a_task_stays_in_staging() -> None:
+    status = task_pb2.TaskStatus(state=task_pb2.TASK_STAGING, message="missing")
+    cells = lines_of(TASKS, [as_object(pb.TaskView(status=status))], None)[1].split()
+    assert cells[5:8] == ["STAGING", "-", "missing"]
+
+
 def test_the_reason_column_tells_of_a_failure_without_an_exit_code() -> None:
     reason = task_pb2.REASON_COMMAND_EXECUTOR_FAILED
     status = task_pb2.TaskStatus(state=task_pb2.TASK_FAILED, reason=reason)

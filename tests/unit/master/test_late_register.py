@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from croupier.master.core.effects import SessionId
-from croupier.master.core.events import Register
+from croupier.master.core.events import AgentTask, Register
 from croupier.master.core.facts import AgentRefused
 from croupier.model.errors import Unavailable
-from croupier.model.ids import AgentId
+from croupier.model.ids import AgentId, Role, TaskId
 from croupier.model.resources import Resources
-from croupier.model.task import TaskState
+from croupier.model.task import TaskState, TaskStatus
 from tests.harness.world import World, make_task
 
 AGENT, TOTAL = AgentId("A1"), Resources.parse("cpus:4;mem:8GB")
@@ -65,3 +65,23 @@ def test_an_unreachable_agent_returns_whatever_its_clock_says() -> None:
     world.pass_time(world.state.settings.agent_timeout_s + 1)
     assert world.session is None
     assert world.register(sent_ms=1_000) == world.session
+
+
+def test_a_task_whose_agent_has_not_returned_to_a_new_master_says_so() -> None:
+    world = World()
+    agent_id = world.agent_id(world.agent("cpus:4;mem:4GB"))
+    session = world.framework()
+    key = (world.framework_id(session), TaskId("t1"))
+    world.accept(session, make_task("t1"))
+    world.restart()
+
+    def shown() -> tuple[TaskState, str]:
+        task = world.state.frameworks[key[0]].tasks[key[1]]
+        status = world.state.snapshot(task).status
+        return status.state, status.message
+
+    assert shown() == (TaskState.STAGING, "its agent has not returned since the failover")
+    latest = TaskStatus(*key, agent_id, TaskState.RUNNING, sequence=1)
+    listed = AgentTask(key[0], make_task("t1"), latest, (), Role("*"))
+    world.agent("cpus:4;mem:4GB", agent_id=agent_id, tasks=(listed,))
+    assert shown() == (TaskState.RUNNING, "")

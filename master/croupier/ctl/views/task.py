@@ -91,6 +91,12 @@ def _reason_text(view: View) -> str:
     return "" if is_plain or is_exit else str(view["reason"])
 
 
+def _why_text(view: View) -> str:
+    """Return the reason of a task's state, or that its agent has not returned to a new master."""
+    is_staging = view["state"] == TaskState.STAGING.name
+    return str(view["message"]) if is_staging else _reason_text(view)
+
+
 def _failure_text(view: View) -> str:
     """Return how a task failed, such as `code 3` or `MEMORY_LIMIT`."""
     code, reason = _code_text(view), _reason_text(view)
@@ -126,7 +132,7 @@ TASKS = Table(
         text("ROLE", "role", 7),
         text("STATE", "state"),
         Column("CODE", _code_text, is_number=True, rank=3),
-        Column("WHY", _reason_text, rank=4),
+        Column("WHY", _why_text, rank=4),
         amount("RESOURCES", "resources", 8),
         age("AGE", "age_s", 2),
         *_IDS,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import islice
 from typing import Literal
 
@@ -37,6 +38,7 @@ from croupier.model.task import Reason, TaskState
 NO_AGENT = AgentId("")
 # Most principals whose permissions are kept ready.
 MAX_PERMISSIONS = 1_000
+_NOT_RETURNED = "its agent has not returned since the failover"
 
 
 class State:
@@ -366,12 +368,14 @@ class State:
 
     def snapshot(self, task: Task, owner: PrincipalName = NO_OWNER) -> TaskSnapshot:
         """Return a task at this moment; `owner` is that of a task that is forgotten."""
-        agent = self.agents.get(task.agent_id)
+        agent, status = self.agents.get(task.agent_id), task.status
+        if task.is_absent and not status.message:
+            status = replace(status, message=_NOT_RETURNED)
         return TaskSnapshot(
             task.info,
             task.framework_id,
             task.role,
-            task.status,
+            status,
             owner,
             since=task.since if task.submitted is None else task.submitted,
             submitted=task.submitted,
