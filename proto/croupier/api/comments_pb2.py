@@ -219,6 +219,7 @@ COMMENTS = {
     'croupier.v1.FrameworkView.done': 'The number of its tasks that have ended since this master began to lead.',
     'croupier.v1.FrameworkView.entitlement_ppm': 'The share that it is due under unlimited demand.',
     'croupier.v1.FrameworkView.failed': 'Those of them that failed.',
+    'croupier.v1.FrameworkView.held': 'What its holds and volumes keep beside `used`, offered to it or not.',
     'croupier.v1.FrameworkView.lined_up': 'Those of the queued ones that are lined up at agents, behind tasks like them.',
     'croupier.v1.FrameworkView.offers': 'The number of its outstanding offers.',
     'croupier.v1.FrameworkView.owner': 'The principal that subscribed it; empty without authentication.',

@@ -617,6 +617,7 @@ class FrameworkView(_message.Message):
     REMOVED_IN_MS_FIELD_NUMBER: _builtins.int
     CONNECTED_SINCE_MS_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     state: _builtins.str
     """Such as `connected`."""
     suppressed: _builtins.bool
@@ -661,6 +662,10 @@ class FrameworkView(_message.Message):
     def offered(self) -> _resources_pb2.Resources: ...
     @_builtins.property
     def suppressed_roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def held(self) -> _resources_pb2.Resources:
+        """What its holds and volumes keep beside `used`, offered to it or not."""
+
     def __init__(
         self,
         *,
@@ -685,10 +690,11 @@ class FrameworkView(_message.Message):
         removed_in_ms: _builtins.int | None = ...,
         connected_since_ms: _builtins.int | None = ...,
         owner: _builtins.str = ...,
+        held: _resources_pb2.Resources | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_connected_since_ms", b"_connected_since_ms", "_removed_in_ms", b"_removed_in_ms", "connected_since_ms", b"connected_since_ms", "framework", b"framework", "offered", b"offered", "removed_in_ms", b"removed_in_ms", "used", b"used"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_connected_since_ms", b"_connected_since_ms", "_removed_in_ms", b"_removed_in_ms", "connected_since_ms", b"connected_since_ms", "framework", b"framework", "held", b"held", "offered", b"offered", "removed_in_ms", b"removed_in_ms", "used", b"used"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_connected_since_ms", b"_connected_since_ms", "_removed_in_ms", b"_removed_in_ms", "connected_since_ms", b"connected_since_ms", "demands", b"demands", "done", b"done", "entitlement_ppm", b"entitlement_ppm", "failed", b"failed", "framework", b"framework", "lined_up", b"lined_up", "offered", b"offered", "offers", b"offers", "owner", b"owner", "queued", b"queued", "queued_groups", b"queued_groups", "queued_in_groups", b"queued_in_groups", "removed_in_ms", b"removed_in_ms", "running", b"running", "share_ppm", b"share_ppm", "state", b"state", "suppressed", b"suppressed", "suppressed_roles", b"suppressed_roles", "tasks", b"tasks", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_connected_since_ms", b"_connected_since_ms", "_removed_in_ms", b"_removed_in_ms", "connected_since_ms", b"connected_since_ms", "demands", b"demands", "done", b"done", "entitlement_ppm", b"entitlement_ppm", "failed", b"failed", "framework", b"framework", "held", b"held", "lined_up", b"lined_up", "offered", b"offered", "offers", b"offers", "owner", b"owner", "queued", b"queued", "queued_groups", b"queued_groups", "queued_in_groups", b"queued_in_groups", "removed_in_ms", b"removed_in_ms", "running", b"running", "share_ppm", b"share_ppm", "state", b"state", "suppressed", b"suppressed", "suppressed_roles", b"suppressed_roles", "tasks", b"tasks", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__connected_since_ms: _TypeAlias = _typing.Literal["connected_since_ms"]  # noqa: Y015
     _WhichOneofArgType__connected_since_ms: _TypeAlias = _typing.Literal["_connected_since_ms", b"_connected_since_ms"]  # noqa: Y015

@@ -11,7 +11,7 @@ from croupier.master.core.events import AgentStopped
 from croupier.master.core.hold_charges import cluster_use
 from croupier.master.core.hold_commands import CreateHold, HoldStatus, ReleaseHold, held_by_role
 from croupier.master.core.messages import Offered
-from croupier.master.services.views import view_master, view_task
+from croupier.master.services.views import view_framework, view_master, view_task
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound
 from croupier.model.ids import AgentId, HoldId, OfferId, Role
 from croupier.model.resources import NOTHING, Resources
@@ -221,6 +221,9 @@ def test_a_task_of_a_lost_agent_is_in_no_hold() -> None:
     world.call(framework, calls.Accept((OfferId(offer.offer_id),), (task,), holds=held))
     [known] = world.state.frameworks[world.framework_id(framework)].tasks.values()
     assert view_task(world.state.snapshot(known)).hold_id == "own"
+    owner = world.state.frameworks[world.framework_id(framework)]
+    view = view_framework(world.state, owner, world.now)
+    assert resources_from_wire(view.used) == resources_from_wire(view.held) == task.resources
     world.do(AgentStopped(session, "bye"))
     assert not world.state.holds
     # Until its end is acknowledged, the store has it, and another hold may get that id.

@@ -108,6 +108,8 @@ def framework_lines(
     yield f"framework {name}: {state or framework['state']}"
     holds = framework["used"]["text"] or "nothing"
     holds = f"  holds {holds} in {many(running(framework), 'task')}"
+    beside = framework["held"]["text"]
+    holds += f", and {beside} more in holds and volumes" if beside else ""
     share = f"; its share is {framework['share']:.3f}" if policy in _OF_SHARES else ""
     entitled = f", and it is entitled to {framework['entitlement']:.3f}" if policy == "drf" else ""
     yield holds + share + entitled

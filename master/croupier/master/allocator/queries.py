@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, KeysView, Mapping
+from collections.abc import Collection, Iterable, Iterator, KeysView, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -221,6 +221,14 @@ class Queries:
     def is_suppressed(self, framework_id: FrameworkId) -> bool:
         """Return whether the framework suppressed offers in all its roles."""
         return all(leaf.is_suppressed for leaf in self._members.subscribed(framework_id))
+
+    def charged(self, framework_id: FrameworkId, roles: Collection[Role]) -> Resources:
+        """Return the scalars that its tasks, holds and volumes keep in these of its roles."""
+        charged: Amounts = {}
+        for leaf in self._members.leaves(framework_id):
+            if leaf.role in roles:
+                add_amounts(charged, leaf.used, 1)
+        return Resources(charged)
 
     def share(self, framework_id: FrameworkId) -> Fraction:
         """Return the framework's dominant share of the cluster, all its roles together."""

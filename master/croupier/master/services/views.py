@@ -26,7 +26,7 @@ from croupier.model.clock import Clock
 from croupier.model.health import problems_text
 from croupier.model.ids import Role
 from croupier.model.principal import ANONYMOUS, Principal
-from croupier.model.resources import total_of
+from croupier.model.resources import Resources, total_of
 from croupier.model.task import TaskInfo, TaskState
 from croupier.v1 import framework_pb2, task_pb2
 from croupier.v1 import operator_pb2 as pb
@@ -205,6 +205,9 @@ def view_framework(
     connected_at = None if framework.session is None else framework.connected_at
     states = Counter(task.state for task in tasks)
     grouped = [task.info.group_id for task in tasks if task.is_queued and task.info.group_id]
+    used = total_of(task.info.resources for task in tasks if task.is_counted)
+    charged = queries.charged(framework_id, roles).scalars
+    beside = {name: milli - used[name] for name, milli in charged.items() if milli > used[name]}
     done = sum(number for state, number in states.items() if state.is_terminal)
     failed = sum(number for state, number in states.items() if state.is_failure)
     return pb.FrameworkView(
@@ -224,7 +227,8 @@ def view_framework(
             for each in (*queries.queued_demands(framework_id), *queries.demands(framework_id))
             if (each.role or framework.roles[0]) in roles
         ],
-        used=resources_to_wire(total_of(t.info.resources for t in tasks if t.is_counted)),
+        used=resources_to_wire(used),
+        held=resources_to_wire(Resources(beside)),
         offered=resources_to_wire(total_of(offer.resources for offer in offers)),
         share_ppm=_ppm(queries.share(framework_id)) if is_whole else 0,
         entitlement_ppm=_ppm(queries.entitlement(framework_id)) if is_whole else 0,
