@@ -262,9 +262,11 @@ def forget_all(framework: Framework, task_ids: list[TaskId]) -> Iterator[Effect]
 
 
 def forget_removed(state: State, framework_id: FrameworkId) -> None:
-    """Forget a removed framework once its last task has ended."""
+    """Forget a removed framework once its last task and its holds have ended."""
     framework = state.frameworks.get(framework_id)
-    if framework and framework.is_removed and not framework.tasks:
+    if framework is None or not framework.is_removed or framework.tasks:
+        return
+    if all(hold.framework_id != framework_id for hold in state.holds.values()):
         state.forget_framework(framework)
 
 
