@@ -126,7 +126,6 @@ class FrameworkRules(CoreWorld):
         amounts=st.lists(AMOUNTS, max_size=2),
         released=st.integers(0, 20),
         ports=st.lists(PORTS, min_size=3, max_size=3),
-        has_volume=st.booleans(),
     )
     def holds(
         self,
@@ -137,12 +136,8 @@ class FrameworkRules(CoreWorld):
         amounts: list[str],
         released: int,
         ports: list[str],
-        has_volume: bool,
     ) -> None:
-        """Hold a part of all offers of an agent to a framework, and launch tasks in it.
-
-        With `has_volume`, the hold has disk as well, of which a volume takes a part at once.
-        """
+        """Hold a part of all offers of an agent to a framework, and launch tasks in it."""
         standing = list(self.world.state.offers.values())
         if not standing:
             return
@@ -152,12 +147,9 @@ class FrameworkRules(CoreWorld):
         self.holds_made += 1
         hold = calls.MakeHold(
             HoldId(f"h{self.holds_made}"),
-            Resources.parse(amount + ports[2] + (";disk:2GB" if has_volume else "")),
+            Resources.parse(amount + ports[2]),
             ttl_s * 1000,
             for_role,
-        )
-        volume = calls.MakeHold(
-            HoldId(f"{hold.hold_id}.v"), Resources.parse("disk:1GB"), 0, for_role, volume=True
         )
         tasks = []
         for each, numbers in zip(amounts, ports, strict=False):
@@ -166,13 +158,20 @@ class FrameworkRules(CoreWorld):
         session = self.world.state.frameworks[one.framework_id].session
         assert session is not None
         ends = (HoldId(f"h{released}"),) if released < 10 else ()
-        made = (hold, volume) if has_volume else (hold,)
-        accept = calls.Accept(tuple(ids), tuple(tasks), holds=made, releases=ends)
+        accept = calls.Accept(tuple(ids), tuple(tasks), holds=(hold,), releases=ends)
         self.call(session, accept)
 
-    @rule(pick=st.integers(0, 9), number=st.integers(0, 3), for_role=st.booleans())
-    def makes_a_volume(self, pick: int, number: int, for_role: bool) -> None:
-        """Make a volume of an offer, and launch a task with it, and perhaps with another one."""
+    @rule(
+        pick=st.integers(0, 9),
+        number=st.integers(0, 3),
+        for_role=st.booleans(),
+        held=st.sampled_from(["", "disk:1GB", "cpus:1;disk:2GB"]),
+    )
+    def makes_a_volume(self, pick: int, number: int, for_role: bool, held: str) -> None:
+        """Make a volume of an offer, and launch a task with it, and perhaps with another one.
+
+        Its disk is that of the hold `held`, which is made before, if there is one.
+        """
         standing = list(self.world.state.offers.values())
         if not standing:
             return
@@ -184,7 +183,11 @@ class FrameworkRules(CoreWorld):
         self.tasks += 2
         role = f"@{offer.role}" if for_role else ""
         task = with_volumes(self.next_task("cpus:1;mem:1GB"), f"{name}{role}")
-        accept = calls.Accept((offer.offer_id,), (task,), holds=(volume,))
+        holds: tuple[calls.MakeHold, ...] = (volume,)
+        if held:
+            hold = calls.MakeHold(HoldId(f"h{number}.of"), Resources.parse(held), 0, for_role)
+            holds = (hold, volume)
+        accept = calls.Accept((offer.offer_id,), (task,), holds=holds)
         self.call(framework.session, accept)
         again = with_volumes(make_task(f"{task.task_id}.again", "cpus:1;mem:1GB"), f"{name}{role}")
         self.call(framework.session, calls.Submit((again,)))
