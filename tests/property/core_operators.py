@@ -78,7 +78,11 @@ class OperatorRules(CoreWorld):
         status = agent_status(state, known, self.world.now)
         # The pass that follows the answer may offer the agent and its holds again.
         assert isinstance(answer, AgentStatus)
-        assert replace(answer, offered=status.offered, held=status.held) == status
+        answer = replace(answer, offered=status.offered, held=status.held)
+        if isinstance(action, Reactivate):
+            # It may also launch submitted tasks there.
+            answer = replace(answer, used=status.used, tasks=status.tasks)
+        assert answer == status
         assert known.deactivated or not isinstance(action, Deactivate)
         assert (known.drain is not None) or not isinstance(action, Drain)
         assert (name in state.gone) == isinstance(action, MarkGone)
