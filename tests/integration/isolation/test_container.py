@@ -24,6 +24,7 @@ from croupier.model.task import Command, TaskInfo
 from tests.harness.container_tools import image_tools
 from tests.harness.debian import program
 from tests.harness.eventually import eventually
+from tests.harness.exec_levels import lasting
 from tests.harness.oci_image import make_root
 from tests.harness.supervisor_fixture import TaskRunner, key, launch_of
 
@@ -201,9 +202,9 @@ async def test_sigterm_reaches_the_program_and_sigkill_ends_all(box: Containers)
 
 
 async def test_nothing_is_left_of_it(box: Containers) -> None:
-    before = Path("/proc/self/mountinfo").read_text()
+    before = lasting(Path("/proc/self/mountinfo").read_text())
     await box.ran("t1", "true")
-    assert Path("/proc/self/mountinfo").read_text() == before
+    assert lasting(Path("/proc/self/mountinfo").read_text()) == before
     assert list((box.work / "containers" / "t1/mount").iterdir()) == []
     box.isolator.forget("t1")
     box.isolator.forget("t1")
