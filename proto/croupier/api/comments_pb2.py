@@ -276,7 +276,7 @@ COMMENTS = {
     'croupier.v1.Hold.for_role': 'It is held for the role of the offers: frameworks in that role or below it are offered it.',
     'croupier.v1.Hold.hold_id': 'Unique in the cluster among the holds that live.',
     'croupier.v1.Hold.ttl_ms': 'Time until it ends. 0: it ends only when it is released.',
-    'croupier.v1.Hold.volume': 'It is a volume: `resources` are disk only, and it has no end. Nobody is offered it. Tasks that name it find a directory that stays until the hold is released. If a hold of the same owner is among the offers and has room for it, its disk is taken from that hold.',
+    'croupier.v1.Hold.volume': 'It is a volume: `resources` are disk only, and it has no end. It is never offered. Tasks that name it find a directory that stays until the hold is released. If a hold of the same owner is among the offers and has room for it, its disk is taken from that hold.',
     'croupier.v1.HoldRecord': 'Resources of an agent that are held for a framework; without one, for the role.',
     'croupier.v1.HoldRecord.made_by': 'The framework that made it, and its run and call; empty if an operator did.',
     'croupier.v1.HoldRecord.ttl_ms': 'The rest of its time when the record was written. 0: no end.',

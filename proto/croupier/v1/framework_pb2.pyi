@@ -534,7 +534,7 @@ class Hold(_message.Message):
     for_role: _builtins.bool
     """It is held for the role of the offers: frameworks in that role or below it are offered it."""
     volume: _builtins.bool
-    """It is a volume: `resources` are disk only, and it has no end. Nobody is offered it. Tasks that
+    """It is a volume: `resources` are disk only, and it has no end. It is never offered. Tasks that
     name it find a directory that stays until the hold is released. If a hold of the same owner is
     among the offers and has room for it, its disk is taken from that hold.
     """

@@ -149,7 +149,7 @@ SERVICES = Table(
 
 
 class Journal:
-    """Numbered lines, of which the latest 500 are kept; `last` is the latest number, at first 0."""
+    """The latest 500 lines, numbered; `last` is the latest number, 0 before the first line."""
 
     def __init__(self, service: str) -> None:
         self._service = service

@@ -40,8 +40,8 @@ def create(
 ) -> None:
     """Hold free resources of an agent for a role and the roles below it.
 
-    The role is charged for them as long as the hold lives, used or not. They are offered to nobody
-    else.
+    The role is charged for them as long as the hold lives, used or not. They are offered only
+    to that role and those below it.
 
     Args:
         role: The role.

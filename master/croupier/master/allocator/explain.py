@@ -120,7 +120,7 @@ def _units(leaf: Leaf) -> list[Resources]:
 def _is_missed(leaf: Leaf, hold: PooledAgent) -> bool:
     """Return whether a hold has what the leaf needs and its agent has too little of.
 
-    A volume is not missed: nobody is offered it, and its release deletes files.
+    A volume is not missed: it is never offered, and its release deletes files.
     """
     assert hold.cut_from is not None
     if hold.is_kept:

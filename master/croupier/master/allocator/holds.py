@@ -53,7 +53,7 @@ class Holds:
             amount: its resources.
             taker: the framework that they are offered to, in its role. All of the hold is then
                 dealt to it until the offers are settled. None: they are taken from what is free.
-            is_kept: whether the hold is dealt to nobody.
+            is_kept: whether the hold is never dealt.
 
         Raises ValueError if that much is not free on the agent.
         """

@@ -36,7 +36,7 @@ class MakeHold:
     Attributes:
         ttl_ms: time until the hold ends; 0: it ends only when it is released.
         for_role: whether it is held for the role of the offers, not for the framework alone.
-        volume: whether it is a volume: a directory of that size, which nobody is offered. Its disk
+        volume: whether it is a volume: a directory of that size, which is never offered. Its disk
             is that of an offered hold of the same owner, if one has room for it.
     """
 

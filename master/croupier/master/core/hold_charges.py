@@ -13,7 +13,7 @@ from croupier.model.resources import NOTHING, Resources, sum_of, total_of
 
 
 def add_hold(state: State, hold: Hold) -> None:
-    """Add a hold, which nobody is charged for yet."""
+    """Add a hold, which is not charged yet."""
     state.holds[hold.hold_id] = state.places[hold.place] = hold
     state.agents[hold.agent_id].holds[hold.hold_id] = hold
     state.holds_made[hold.made_by] += 1

@@ -56,7 +56,7 @@ class Hold:
         seq: the number of the ACCEPT in that run.
         unused: the part that its owner is charged for while it is ABSENT.
         ttl_s: the time that it was given, or had left in the store; None if it has no end.
-        volume: whether it is a volume, which nobody is offered.
+        volume: whether it is a volume, which is never offered.
         since: when it was made, or found in the store; seconds on the master's clock.
     """
 

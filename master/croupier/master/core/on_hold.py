@@ -213,7 +213,7 @@ def cut_from_hold(
 
 
 def end_empty(state: State, hold_ids: Iterable[HoldId], now: float) -> Iterator[Effect]:
-    """End those of these holds of which volumes took all."""
+    """End each of these holds whose resources were all taken by volumes."""
     holds = [state.holds[each] for each in hold_ids if each in state.holds]
     for hold in holds:
         if not hold.resources:
