@@ -150,6 +150,7 @@ class HoldRequest(_message.Message):
     RESOURCES_FIELD_NUMBER: _builtins.int
     TTL_FIELD_NUMBER: _builtins.int
     HOLD_ID_FIELD_NUMBER: _builtins.int
+    VOLUME_FIELD_NUMBER: _builtins.int
     agent: _builtins.str
     """The id of an agent, or its hostname if no other agent has that."""
     role: _builtins.str
@@ -160,6 +161,8 @@ class HoldRequest(_message.Message):
     """The time until it ends, such as `2h`; absent: it ends only when it is released."""
     hold_id: _builtins.str
     """Absent: the master makes one."""
+    volume: _builtins.bool
+    """It is a volume: a directory that tasks name, which stays until it is released."""
     def __init__(
         self,
         *,
@@ -168,19 +171,24 @@ class HoldRequest(_message.Message):
         resources: _builtins.str = ...,
         ttl: _builtins.str | None = ...,
         hold_id: _builtins.str | None = ...,
+        volume: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_hold_id", b"_hold_id", "_ttl", b"_ttl", "hold_id", b"hold_id", "ttl", b"ttl"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_hold_id", b"_hold_id", "_ttl", b"_ttl", "_volume", b"_volume", "hold_id", b"hold_id", "ttl", b"ttl", "volume", b"volume"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_hold_id", b"_hold_id", "_ttl", b"_ttl", "agent", b"agent", "hold_id", b"hold_id", "resources", b"resources", "role", b"role", "ttl", b"ttl"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_hold_id", b"_hold_id", "_ttl", b"_ttl", "_volume", b"_volume", "agent", b"agent", "hold_id", b"hold_id", "resources", b"resources", "role", b"role", "ttl", b"ttl", "volume", b"volume"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__hold_id: _TypeAlias = _typing.Literal["hold_id"]  # noqa: Y015
     _WhichOneofArgType__hold_id: _TypeAlias = _typing.Literal["_hold_id", b"_hold_id"]  # noqa: Y015
     _WhichOneofReturnType__ttl: _TypeAlias = _typing.Literal["ttl"]  # noqa: Y015
     _WhichOneofArgType__ttl: _TypeAlias = _typing.Literal["_ttl", b"_ttl"]  # noqa: Y015
+    _WhichOneofReturnType__volume: _TypeAlias = _typing.Literal["volume"]  # noqa: Y015
+    _WhichOneofArgType__volume: _TypeAlias = _typing.Literal["_volume", b"_volume"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__hold_id) -> _WhichOneofReturnType__hold_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ttl) -> _WhichOneofReturnType__ttl | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__volume) -> _WhichOneofReturnType__volume | None: ...
 
 Global___HoldRequest: _TypeAlias = HoldRequest  # noqa: Y015
 
@@ -473,8 +481,14 @@ class Affected(_message.Message):
     FRAMEWORKS_FIELD_NUMBER: _builtins.int
     AGENTS_FIELD_NUMBER: _builtins.int
     NAMED_FIELD_NUMBER: _builtins.int
+    HOLDS_FIELD_NUMBER: _builtins.int
+    VOLUMES_FIELD_NUMBER: _builtins.int
     tasks: _builtins.int
     """The number of live tasks that would end, or be lost."""
+    holds: _builtins.int
+    """The number of holds that would end; their tasks are among `tasks`."""
+    volumes: _builtins.int
+    """The number of volumes that would end, with the files in them."""
     @_builtins.property
     def frameworks(self) -> _containers.RepeatedCompositeFieldContainer[Global___AffectedFramework]:
         """Those that have them, in the order of ids."""
@@ -494,10 +508,12 @@ class Affected(_message.Message):
         frameworks: _abc.Iterable[Global___AffectedFramework] | None = ...,
         agents: _abc.Iterable[Global___AffectedAgent] | None = ...,
         named: _abc.Iterable[Global___AffectedTask] | None = ...,
+        holds: _builtins.int = ...,
+        volumes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "frameworks", b"frameworks", "named", b"named", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "frameworks", b"frameworks", "holds", b"holds", "named", b"named", "tasks", b"tasks", "volumes", b"volumes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -35,6 +35,8 @@ AFFECTED = {
     "tasks": 12,
     "frameworks": [{"framework_id": "f-1", "name": "web-1", "tasks": 12}],
     "named": [{"task_id": f"t-{number}"} for number in range(12)],
+    "holds": 2,
+    "volumes": 1,
 }
 LINE = (
     "\x1b[32mok\x1b[0m <script>window.hacked=1</script> \x00\x07 \u202e"

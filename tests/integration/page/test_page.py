@@ -232,6 +232,11 @@ def test_actions_show_their_dry_run_first(visitor: Visitor, api: FakeApi) -> Non
     asked = {"dry_run": True, "grace": "30s"}
     assert api.posted[2:] == [("agents/agent-00000/drain", asked)]
 
+    page.get_by_role("button", name="Declare gone").click()
+    visitor.sees("2 holds end")
+    visitor.sees("1 volume and the files in it are lost")
+    page.keyboard.press("Escape")
+
     visitor.go("roles")
     page.get_by_role("button", name="Change the weight of ads/prod").click()
     page.get_by_label("Weight").last.fill("5")

@@ -16,6 +16,8 @@ from croupier.master.core.access_records import TokenKind
 from croupier.master.web.errors import error_answer
 from croupier.master.web.lists import ListedKind
 from croupier.model.errors import NotLeader
+from croupier.model.resources import Resources
+from croupier.wire.resources import resources_to_wire
 from tests.harness.masters import RawAgent, RawFramework, running_master
 from tests.harness.secured import bearing, secured_master
 
@@ -171,6 +173,20 @@ async def test_agents_are_changed_after_a_dry_run(api: Api) -> None:
     assert (await api.post(f"{agent}/gone"))[1]["agent"]["state"] == "gone"
     assert (await api.post(f"{agent}/drain"))[0] == 409
     assert (await api.post(f"{agent}/drain", {"dry_run": True}))[0] == 404
+
+
+async def test_dry_runs_count_the_holds_that_would_end(api: Api) -> None:
+    async with RawAgent(api.master.address) as agent:
+        resources = resources_to_wire(Resources.parse("cpus:4;disk:10GB"))
+        await agent.register(resources=resources, isolation=["volumes"])
+        body = {"agent": agent.agent_id, "role": "ads", "resources": "cpus:1"}
+        assert (await api.post("/api/v1/holds", body))[0] == 200
+        volume = {**body, "resources": "disk:1GB", "volume": True}
+        assert (await api.post("/api/v1/holds", volume))[1]["hold"]["volume"]
+        for action, expected in (("drain", (0, 0)), ("gone", (1, 1))):
+            path = f"/api/v1/agents/{agent.agent_id}/{action}"
+            affected = (await api.post(path, {"dry_run": True}))[1]["affected"]
+            assert (affected["holds"], affected["volumes"]) == expected
 
 
 async def test_roles_and_frameworks_are_changed_after_a_dry_run(api: Api) -> None:

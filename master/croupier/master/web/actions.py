@@ -56,6 +56,15 @@ async def _affected(asked: Asked, **fields: Any) -> http.Affected:
     return affected(tasks, names, hostnames)
 
 
+async def _count_holds(asked: Asked, lost: http.Affected, key: str, object_id: str) -> None:
+    """Count the holds and volumes of a framework or an agent, by the name of its id."""
+    async for page in HOLDS.pages(asked, text=object_id):
+        for each in page:
+            if getattr(each, key) == object_id and not each.orphan:
+                lost.volumes += each.volume
+                lost.holds += not each.volume
+
+
 def _of_agent(
     verb: str, method: str, summary: str, body: Any = http.AgentRequest, *, ends_tasks: bool = False
 ) -> ApiRoute:
@@ -70,6 +79,8 @@ def _of_agent(
         found = await AGENTS.find(asked, agent_id)
         _require(asked, Action.OPERATE_AGENTS, agent_object(AgentId(agent_id)))
         lost = await _affected(asked, agent=agent_id) if ends_tasks else http.Affected()
+        if verb == "gone":
+            await _count_holds(asked, lost, "agent_id", agent_id)
         return http.AgentAction(dry_run=True, agent=found, affected=lost)
 
     return _post(f"/agents/{{agent_id}}/{verb}", handle, summary, body, http.AgentAction)
@@ -103,6 +114,7 @@ async def _teardown(asked: Asked) -> http.TeardownAction:
     for role in found.framework.roles:
         _require(asked, Action.TEARDOWN, role_object(Role(role)), found.owner)
     lost = await _affected(asked, framework_id=framework_id)
+    await _count_holds(asked, lost, "framework_id", framework_id)
     return http.TeardownAction(
         dry_run=True, framework_id=framework_id, framework=found, tasks=lost.tasks, affected=lost
     )
@@ -117,6 +129,7 @@ async def _hold(asked: Asked) -> http.HoldAction:
         resources=resources_to_wire(Resources.parse(body["resources"])),
         ttl_ms=0 if ttl is None else read_duration(ttl),
         hold_id=body.get("hold_id", ""),
+        volume=body.get("volume", False),
     )
     return http.HoldAction(hold=(await asked.ask("CreateHold", request)).hold)
 

@@ -21,6 +21,12 @@ function tasksThat(affected, verb) {
 
 const NAMED = 8;
 
+/** What happens to holds and volumes. @param {any} affected */
+function holdsThatEnd(affected) {
+  const lines = affected?.holds ? [`${many(affected.holds, "hold")} ${affected.holds === 1 ? "ends" : "end"}`] : [];
+  return affected?.volumes ? [...lines, `${many(affected.volumes, "volume")} and the files in ${affected.volumes === 1 ? "it" : "them"} are lost`] : lines;
+}
+
 const AGENT_ACTIONS = {
   drain: {
     verb: "Drain", isGrave: true, needs: (agent) => !agent.drain,
@@ -39,7 +45,7 @@ const AGENT_ACTIONS = {
   },
   gone: {
     verb: "Declare gone", isGrave: true, needs: (agent) => agent.state !== "gone",
-    words: (_, affected) => [...tasksThat(affected, ["is lost for its framework", "are lost for their frameworks"]), "it can never return under this id"],
+    words: (_, affected) => [...tasksThat(affected, ["is lost for its framework", "are lost for their frameworks"]), ...holdsThatEnd(affected), "it can never return under this id"],
     done: "is gone",
   },
 };
@@ -101,11 +107,11 @@ export function releaseButton(hold, done) {
   if (!may("operate-agents")) return null;
   const send = (dry) => post(["holds", hold.hold_id, "release"], { dry_run: dry });
   return button("Release", () => ask({
-    title: `Release hold ${hold.hold_id}?`, verb: "Release", isGrave: true,
+    title: `Release ${hold.volume ? "volume" : "hold"} ${hold.hold_id}?`, verb: "Release", isGrave: true,
     dry: () => send(true),
     effect: (answer) => list(hold.volume ? ["its files are deleted"] : [`${answer.hold.unused.text || "nothing"} is offered to all`, `${many(answer.hold.tasks, "task")} in it ${answer.hold.tasks === 1 ? "runs" : "run"} on`]),
     act: () => send(false),
-    done: () => { toast(`Hold ${hold.hold_id} is released.`); done(); },
+    done: () => { toast(`${hold.volume ? "Volume" : "Hold"} ${hold.hold_id} is released.`); done(); },
   }), { class: "danger quiet" });
 }
 
@@ -120,7 +126,7 @@ export function teardownButton(framework, done) {
   return button("Tear down", () => ask({
     title: `Tear down framework ${framework.name || framework.framework_id}?`, verb: "Tear down", isGrave: true,
     dry: () => send(true),
-    effect: (answer) => list([...tasksThat(answer.affected, ["ends", "end"]), `${many(framework.offers, "offer")} come back`, "its id is never used again: it cannot return"]),
+    effect: (answer) => list([...tasksThat(answer.affected, ["ends", "end"]), ...holdsThatEnd(answer.affected), `${many(framework.offers, "offer")} come back`, "its id is never used again: it cannot return"]),
     act: () => send(false),
     done: () => { toast(`Framework ${framework.name || framework.framework_id} is torn down.`); done(); },
   }), { class: "danger quiet" });
