@@ -220,7 +220,7 @@ def _on_listed(
     if task is not None:
         _note_acknowledged(task, agent, report)
         if not report.latest.state.is_terminal:
-            yield from _on_running(state, agent, framework, task, report, running)
+            yield from _on_running(state, agent, framework, task, report, running, now)
     for status in report.unacknowledged:
         yield from on_status(state, status, now)
     forget_removed(state, report.framework_id)
@@ -271,10 +271,14 @@ def _on_running(
     task: Task,
     report: AgentTask,
     running: list[Task],
+    now: float,
 ) -> Iterator[Effect]:
     if task.state.is_terminal or task.agent_id != agent.agent_id:
         # It has a terminal status, or is a task of another agent: it must not run here.
         yield _end_here(agent, report)
+        if task.agent_id == agent.agent_id and report.latest.sequence > task.sequence:
+            # The agent has lost its record of the end: the master sends that in its place.
+            yield from orphan(state, task, now)
         return
     running.append(task)
     if framework.is_removed:

@@ -38,13 +38,6 @@ def on_status(state: State, status: TaskStatus, now: float) -> Iterator[Effect]:
         # It was acknowledged; or the terminal status that the master recorded is final.
         yield from acknowledge(state, status)
         yield Happened(facts.UpdateHandled("stale"))
-    elif (
-        task.state.is_terminal and not status.state.is_terminal and status.sequence > task.sequence
-    ):
-        # The agent has lost its record of the end: the master sends that in its place.
-        yield from acknowledge(state, status)
-        yield from orphan(state, task, now)
-        yield Happened(facts.UpdateHandled("stale"))
     else:
         if status.sequence > task.sequence:
             # The agent has what an executor says until it is acknowledged.
