@@ -1,0 +1,219 @@
+"""The usage ledger: what each account uses, holds and is offered, summed over time.
+
+Each change of an amount is counted at its time, in O(resources) and without a scan; `close` ends
+an accounting step, about once a minute. It moves what has come together to the bucket of the hour
+and names what must be stored. Steps are measured on the monotonic clock. The wall clock only says
+which hour a step belongs to: the one that its middle is in.
+
+Rule: a step is counted once. Its rows and the time of its end are stored in one commit. The next
+master counts the time since then for the tasks that it finds in the store, up to `MAX_GAP_MS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from croupier.master.core.usage_buckets import (
+    CLUSTER,
+    Account,
+    Amounts,
+    Bucket,
+    Sums,
+    UsageBucket,
+    UsageHistory,
+)
+from croupier.model.ids import Role
+
+# The most time without a master that is counted for the tasks that its successor finds.
+MAX_GAP_MS: Final = 900_000
+
+
+@dataclass(slots=True)
+class Meter:
+    """An amount that changes over time, and its sum over the time since `take`.
+
+    The sum at a time is `amount * time + offset`. So a change costs no more than the resources
+    that change.
+    """
+
+    amount: Amounts = field(default_factory=dict)
+    offset: Amounts = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.amount or self.offset)
+
+    def change(self, scalars: Mapping[str, int], sign: int, at_ms: int) -> None:
+        """Add `scalars` to the amount, or subtract them."""
+        amount, offset = self.amount, self.offset
+        for name, milli in scalars.items():
+            change = sign * milli
+            amount[name] = amount.get(name, 0) + change
+            offset[name] = offset.get(name, 0) - change * at_ms
+
+    def add(self, sums: Mapping[str, int]) -> None:
+        """Add to the sum over time."""
+        for name, milli in sums.items():
+            self.offset[name] = self.offset.get(name, 0) + milli
+
+    def sums(self, at_ms: int) -> Amounts:
+        """Return the sum over time; no zero."""
+        sums = {
+            name: self.amount.get(name, 0) * at_ms + milli for name, milli in self.offset.items()
+        }
+        return {name: milli for name, milli in sums.items() if milli}
+
+    def take(self, at_ms: int) -> Amounts:
+        """Return the sum over time, and begin a new one."""
+        sums = self.sums(at_ms)
+        self.amount = {name: milli for name, milli in self.amount.items() if milli}
+        self.offset = {name: -milli * at_ms for name, milli in self.amount.items()}
+        return sums
+
+
+@dataclass(slots=True)
+class _Meters:
+    """The meters of one account; the attributes are those of `Sums`."""
+
+    used: Meter = field(default_factory=Meter)
+    held: Meter = field(default_factory=Meter)
+    offered: Meter = field(default_factory=Meter)
+
+    def __bool__(self) -> bool:
+        return bool(self.used or self.held or self.offered)
+
+    def sums(self, at_ms: int) -> Sums:
+        """Return the sums since they were last taken."""
+        return Sums(self.used.sums(at_ms), self.held.sums(at_ms), self.offered.sums(at_ms))
+
+    def take(self, at_ms: int) -> Sums:
+        """Return the sums, and begin new ones."""
+        return Sums(self.used.take(at_ms), self.held.take(at_ms), self.offered.take(at_ms))
+
+
+@dataclass(slots=True)
+class Closed:
+    """The result of an accounting step.
+
+    Attributes:
+        changed: the accounts that changed, by bucket; `CLUSTER` stands for its capacity.
+        forgotten: buckets that are no longer kept.
+    """
+
+    changed: list[tuple[UsageBucket, set[Account]]] = field(default_factory=list)
+    forgotten: list[UsageBucket] = field(default_factory=list)
+
+
+class UsageLedger:
+    """The amounts of all accounts now, and their sums in the past.
+
+    Attributes:
+        history: the sums of the steps that are closed.
+        closed_ms: the wall-clock time at the end of the last step; None before the first.
+    """
+
+    def __init__(self, history: UsageHistory | None = None, closed_ms: int | None = None) -> None:
+        self.history = history or UsageHistory()
+        self.closed_ms = closed_ms
+        self._now_ms = self._began_ms = 0
+        self._meters: dict[Account, _Meters] = {}
+        self._capacity = Meter()
+        self._found: dict[Account, Amounts] | None = None
+
+    def begin(self, now: float) -> None:
+        """Begin a term at `now`, with the tasks that were found in the store as used.
+
+        The time since the last step is counted for them when the next step is closed.
+        """
+        self._now_ms = self._began_ms = round(now * 1000)
+        for meters in (self._capacity, *(each.used for each in self._meters.values())):
+            meters.offset = {name: -milli * self._now_ms for name, milli in meters.amount.items()}
+        self._found = {account: dict(each.used.amount) for account, each in self._meters.items()}
+        self._found[CLUSTER] = dict(self._capacity.amount)
+
+    def set_time(self, now: float) -> None:
+        """Note the time of the present step of the core, in seconds on the monotonic clock."""
+        self._now_ms = round(now * 1000)
+
+    def use(self, account: Account, scalars: Mapping[str, int], sign: int = 1) -> None:
+        """Count resources that tasks begin to use, or with the sign -1 no longer use."""
+        self._of(account).used.change(scalars, sign, self._now_ms)
+
+    def hold(self, account: Account, scalars: Mapping[str, int], sign: int = 1) -> None:
+        """Count resources of holds that are idle from now on, or with the sign -1 no longer."""
+        self._of(account).held.change(scalars, sign, self._now_ms)
+
+    def offer(self, account: Account, scalars: Mapping[str, int], sign: int = 1) -> None:
+        """Count resources that are offered from now on, or with the sign -1 no longer."""
+        self._of(account).offered.change(scalars, sign, self._now_ms)
+
+    def set_capacity(self, capacity: Mapping[str, int]) -> None:
+        """Note the capacity of the cluster from now on."""
+        before = self._capacity.amount
+        names = {**before, **capacity}
+        changes = {name: capacity.get(name, 0) - before.get(name, 0) for name in names}
+        self._capacity.change(changes, 1, self._now_ms)
+
+    def close(self, wall_ms: int) -> Closed:
+        """End an accounting step at the time of `set_time`, which is `wall_ms` on the wall clock.
+
+        O(accounts with resources), and once an hour O(accounts of an hour).
+        """
+        self._count_gap(wall_ms)
+        step_ms = self._now_ms - self._began_ms
+        bucket = self.history.hour(wall_ms - step_ms // 2)
+        changed = {CLUSTER}
+        for account, meters in list(self._meters.items()):
+            if sums := meters.take(self._now_ms):
+                changed.add(bucket.add(account, sums))
+            if not meters:
+                del self._meters[account]
+        bucket.add_capacity(self._capacity.take(self._now_ms), step_ms)
+        self._began_ms, self.closed_ms = self._now_ms, wall_ms
+        closed = Closed([(bucket, changed)])
+        hours, closed.forgotten = self.history.surplus()
+        for hour in hours:
+            day = self.history.day(hour.start_ms)
+            closed.changed.append((day, {CLUSTER, *day.merge(hour)}))
+            closed.forgotten.append(hour)
+        return closed
+
+    def _count_gap(self, wall_ms: int) -> None:
+        """Count the time before this term for what was found in the store when it began."""
+        found, self._found = self._found, None
+        if found is None or self.closed_ms is None:
+            return
+        before_ms = wall_ms - self.closed_ms - (self._now_ms - self._began_ms)
+        gap_ms = max(0, min(before_ms, MAX_GAP_MS))
+        self._began_ms -= gap_ms
+        for account, amounts in found.items():
+            meter = self._capacity if account == CLUSTER else self._of(account).used
+            meter.add({name: milli * gap_ms for name, milli in amounts.items()})
+
+    def buckets(self, role: Role) -> Iterator[Bucket]:
+        """Return what a role has used with all roles below it, in each hour or day.
+
+        Oldest first. The present hour is included up to the last accounting step. O(buckets).
+        """
+        return iter(self.history.of_role(role))
+
+    def open_sums(self) -> Iterable[tuple[Account, Sums]]:
+        """Return what has come together since the last step. O(accounts with resources)."""
+        return ((account, each.sums(self._now_ms)) for account, each in self._meters.items())
+
+    def amounts(self, account: Account) -> Sums:
+        """Return what an account has now, in thousandths of a unit."""
+        meters = self._meters.get(account, _Meters())
+        columns = (meters.used.amount, meters.held.amount, meters.offered.amount)
+        return Sums(*({name: milli for name, milli in each.items() if milli} for each in columns))
+
+    def accounts(self) -> list[Account]:
+        """Return the accounts that have or had resources since the last step."""
+        return list(self._meters)
+
+    def _of(self, account: Account) -> _Meters:
+        meters = self._meters.get(account)
+        if meters is None:
+            meters = self._meters[account] = _Meters()
+        return meters

@@ -1,0 +1,216 @@
+"""Sums of the usage ledger: one bucket for each of the latest hours, and for each day before.
+
+Amounts are whole thousandths of a unit times milliseconds, so sums are exact. The number of
+buckets is bounded, not their age: a clock that jumps far ahead deletes no history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from croupier.model.ids import Role
+from croupier.model.roles import ancestors
+
+HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 24 * HOUR_MS
+# Hours before the latest 48 are added to their days; of those the latest 400 are kept.
+MAX_HOURS: Final = 48
+MAX_DAYS: Final = 400
+# Most accounts in a bucket. Further accounts are added to one account of their role, and those of
+# as many further roles to one account.
+MAX_ACCOUNTS: Final = 1_000
+MAX_DAY_ACCOUNTS: Final = 250
+OTHERS: Final = "(others)"
+
+Amounts = dict[str, int]
+
+
+class Account(NamedTuple):
+    """The frameworks of one name, role and principal, and their tasks of one cost center.
+
+    Attributes:
+        framework: the name of the frameworks; many runs of one program share it.
+        principal: the owner of the frameworks; empty without authentication.
+        label: the value of the label `cost-center` of the tasks; empty if they have none.
+    """
+
+    role: Role
+    framework: str
+    principal: str = ""
+    label: str = ""
+
+
+# No role has this name: it is the account of the capacity of the whole cluster.
+CLUSTER: Final = Account(Role(""), "")
+
+
+@dataclass(slots=True)
+class Sums:
+    """What one account had in a bucket, in thousandths of a unit times milliseconds.
+
+    Attributes:
+        used: the resources of its tasks; of the account `CLUSTER`, the capacity.
+        held: the resources of its holds that no task used, and that were not offered.
+        offered: the resources of its outstanding offers.
+    """
+
+    used: Amounts = field(default_factory=dict)
+    held: Amounts = field(default_factory=dict)
+    offered: Amounts = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.used or self.held or self.offered)
+
+    def add(self, other: Sums) -> None:
+        """Add the amounts of `other`."""
+        add_to(self.used, other.used)
+        add_to(self.held, other.held)
+        add_to(self.offered, other.offered)
+
+
+@dataclass(slots=True)
+class UsageBucket:
+    """What all accounts had in one hour or day (UTC).
+
+    Attributes:
+        start_ms: milliseconds since the epoch; so is `end_ms`.
+        counted_ms: the time for which a master counted, at most about the length of the bucket.
+        accounts: the sums of the accounts, without the cluster's.
+        capacity: the capacity of the cluster over the time that was counted.
+        by_role: the used amounts of each role, with all roles below it.
+    """
+
+    start_ms: int
+    length_ms: int
+    counted_ms: int = 0
+    accounts: dict[Account, Sums] = field(default_factory=dict)
+    capacity: Amounts = field(default_factory=dict)
+    by_role: dict[Role, Amounts] = field(default_factory=dict)
+
+    @property
+    def end_ms(self) -> int:
+        """The time at which the bucket ends."""
+        return self.start_ms + self.length_ms
+
+    @property
+    def most(self) -> int:
+        """The number of accounts from which on accounts are added together."""
+        return MAX_ACCOUNTS if self.length_ms == HOUR_MS else MAX_DAY_ACCOUNTS
+
+    def add(self, account: Account, sums: Sums) -> Account:
+        """Add to an account; return that account, or the one that it was added to instead."""
+        if account not in self.accounts and len(self.accounts) >= self.most:
+            account = Account(account.role, OTHERS)
+            if account not in self.accounts and len(self.accounts) >= 2 * self.most:
+                account = Account(Role(OTHERS), OTHERS)
+        self.accounts.setdefault(account, Sums()).add(sums)
+        for role in (account.role, *ancestors(account.role)):
+            add_to(self.by_role.setdefault(role, {}), sums.used)
+        return account
+
+    def add_capacity(self, capacity: Mapping[str, int], counted_ms: int) -> None:
+        """Add the capacity of the cluster over a time that was counted."""
+        add_to(self.capacity, capacity)
+        self.counted_ms += counted_ms
+
+    def merge(self, other: UsageBucket) -> set[Account]:
+        """Add all of another bucket; return the accounts that changed."""
+        self.add_capacity(other.capacity, other.counted_ms)
+        return {self.add(account, sums) for account, sums in other.accounts.items()}
+
+    def check(self) -> None:
+        """Assert that the sums by role are those of the accounts."""
+        total: dict[Role, Amounts] = {}
+        for account, sums in self.accounts.items():
+            for role in (account.role, *ancestors(account.role)):
+                add_to(total.setdefault(role, {}), sums.used)
+        assert total == self.by_role
+        assert len(self.accounts) <= 2 * self.most + 1
+
+
+class Bucket(NamedTuple):
+    """What a role used in one hour or day, with all roles below it.
+
+    Attributes:
+        start_ms: milliseconds since the epoch; so is `end_ms`.
+        counted_ms: the time for which a master counted.
+        used: thousandths of a unit times milliseconds, by resource; so is `capacity`.
+        capacity: of the whole cluster, over the time that was counted.
+    """
+
+    start_ms: int
+    end_ms: int
+    counted_ms: int
+    used: Mapping[str, int]
+    capacity: Mapping[str, int]
+
+    @property
+    def dominant_ms(self) -> int:
+        """The dominant-share milliseconds; see `dominant_ms`."""
+        return dominant_ms(self.used, self.capacity, self.counted_ms)
+
+
+@dataclass(slots=True)
+class UsageHistory:
+    """The buckets, by their starts."""
+
+    hours: dict[int, UsageBucket] = field(default_factory=dict)
+    days: dict[int, UsageBucket] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[UsageBucket]:
+        """Return all buckets, oldest first."""
+        buckets = [*self.days.values(), *self.hours.values()]
+        return iter(sorted(buckets, key=lambda bucket: (bucket.start_ms, bucket.length_ms)))
+
+    def hour(self, at_ms: int) -> UsageBucket:
+        """Return the bucket of the hour of a time."""
+        return _bucket(self.hours, at_ms, HOUR_MS)
+
+    def day(self, at_ms: int) -> UsageBucket:
+        """Return the bucket of the day of a time."""
+        return _bucket(self.days, at_ms, DAY_MS)
+
+    def surplus(self) -> tuple[list[UsageBucket], list[UsageBucket]]:
+        """Remove the oldest hours and days that are too many, and return them."""
+        return _surplus(self.hours, MAX_HOURS), _surplus(self.days, MAX_DAYS)
+
+    def of_role(self, role: Role) -> Iterable[Bucket]:
+        """Return what a role used in each bucket, oldest first. O(buckets)."""
+        for bucket in self:
+            used = bucket.by_role.get(role, {})
+            yield Bucket(bucket.start_ms, bucket.end_ms, bucket.counted_ms, used, bucket.capacity)
+
+
+def dominant_ms(used: Mapping[str, int], capacity: Mapping[str, int], counted_ms: int) -> int:
+    """Return the dominant-share milliseconds of an amount in a bucket, rounded down.
+
+    That is the largest share of the capacity over all resources, times the time that was counted.
+    An account that has half of all cpus for an hour has half an hour of dominant share, whatever
+    else it has. The values of several buckets are added. The momentary dominant share, summed over
+    time, is at least this: the dominant resource may change within a bucket.
+    """
+    shares = (
+        milli * counted_ms // capacity[name] for name, milli in used.items() if capacity.get(name)
+    )
+    return max(shares, default=0)
+
+
+def add_to(sums: Amounts, more: Mapping[str, int]) -> None:
+    """Add `more` to `sums`, which keeps no zero."""
+    for name, milli in more.items():
+        total = sums.get(name, 0) + milli
+        if total:
+            sums[name] = total
+        else:
+            sums.pop(name, None)
+
+
+def _bucket(buckets: dict[int, UsageBucket], at_ms: int, length_ms: int) -> UsageBucket:
+    start_ms = at_ms // length_ms * length_ms
+    return buckets.setdefault(start_ms, UsageBucket(start_ms, length_ms))
+
+
+def _surplus(buckets: dict[int, UsageBucket], most: int) -> list[UsageBucket]:
+    return [buckets.pop(start_ms) for start_ms in sorted(buckets)[: max(0, len(buckets) - most)]]
