@@ -1,36 +1,42 @@
 """Runs the text scenarios of tests/scenarios/allocator: each block is a case of its own.
 
 A line has commands, with ` | ` between them, and after ` -> ` what the last of them prints.
-A demand is written `UNIT[*COUNT][>LEAST][<MOST][@ROLE][?ATTRIBUTE=VALUE]`.
+A demand is written `UNIT[*COUNT][>LEAST][<MOST][~SECONDS][@ROLE][?ATTRIBUTE=VALUE]`, where the
+seconds are the declared time of its tasks.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 from croupier.master.allocator import Grant, Rules, policies
 from croupier.master.allocator.pending_demand import Shape
+from croupier.master.allocator.reservations import Reservation
 from croupier.model.attributes import equals
 from croupier.model.demand import ANYWHERE, Demand
-from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.ids import NO_FRAMEWORK, AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
 from tests.harness.allocator_fixture import AllocatorFixture, amount, role_of, want
 from tests.harness.allocator_invariants import check_allocator
 from tests.harness.reasons import reasons_of
 
-_DEMAND = re.compile(r"([^*<>@?]+)(?:\*(\d+))?(?:>(\d+))?(?:<(\d+))?(?:@([^?]+))?(?:\?(.+)=(.+))?")
+_DEMAND = re.compile(
+    r"([^*<>~@?]+)(?:\*(\d+))?(?:>(\d+))?(?:<(\d+))?(?:~(\d+))?(?:@([^?]+))?(?:\?(.+)=(.+))?"
+)
 
 
 def demand_of(text: str) -> Demand:
     """Parse a demand."""
     found = _DEMAND.fullmatch(text)
     assert found, f"{text!r} is no demand"
-    unit, count, least, most, role, name, value = found.groups()
+    unit, count, least, most, seconds, role, name, value = found.groups()
     constraints = [equals(name, value)] if name else []
     number, highest = (None if each is None else int(each) for each in (count, most))
-    return want(unit, number, *constraints, least=int(least or 1), most=highest, role=role)
+    demand = want(unit, number, *constraints, least=int(least or 1), most=highest, role=role)
+    return replace(demand, max_completion_ms=1000 * int(seconds or 0))
 
 
 class Case:
@@ -110,8 +116,25 @@ class Case:
         ids = FrameworkId(name), AgentId(agent)
         self._fixture.allocator.offer_unused(*ids, now - float(seconds), now)
 
-    def _do_queue(self, name: str, unit: str, count: str) -> None:
-        shape, role = Shape(amount(unit), ANYWHERE), Role(self._roles[name][0])
+    def _do_reserve(
+        self, name: str, agent: str, role: str, times: str, resources: str = ""
+    ) -> None:
+        """Reserve an agent, or an amount of it, from and to times such as `60-120`."""
+        starts, ends = map(float, times.split("-"))
+        some = amount(resources) if resources else None
+        made = Reservation(name, (NO_FRAMEWORK, Role(role)), starts, ends, some)
+        self._fixture.allocator.reservations.add(AgentId(agent), made)
+
+    def _do_unreserve(self, name: str, agent: str) -> None:
+        self._fixture.allocator.reservations.remove(AgentId(agent), name)
+
+    def _do_reserved(self, agent: str) -> str:
+        found = self._fixture.allocator.reservations.of(AgentId(agent))
+        return ", ".join(f"{each.name} {each.amount or 'all'}" for each in found) or "nothing"
+
+    def _do_queue(self, name: str, unit: str, count: str, time: str = "0") -> None:
+        shape = Shape(amount(unit), ANYWHERE, 1000 * int(time))
+        role = Role(self._roles[name][0])
         self._fixture.allocator.queue(FrameworkId(name), role, shape, int(count))
 
     def _do_demand(self, name: str, *demands: str) -> None:

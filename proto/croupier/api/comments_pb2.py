@@ -159,6 +159,7 @@ COMMENTS = {
     'croupier.v1.Decline.reason': 'For people and metrics; at most 256 characters.',
     'croupier.v1.Demand': 'Tasks of one kind that a framework wants to run.',
     'croupier.v1.Demand.count': 'Absent is any number.',
+    'croupier.v1.Demand.max_completion_ms': 'The max_completion_ms of all its tasks. 0: none.',
     'croupier.v1.Demand.max_per_offer': 'Absent is any number.',
     'croupier.v1.Demand.role': "Empty is the framework's first.",
     'croupier.v1.Drain': 'The progress of draining an agent.',

@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 
 from croupier.model import ranges as rng
 from croupier.model.attributes import Constraint, check_constraints
+from croupier.model.durations import duration_text
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import Role, check_role
+from croupier.model.isolation import MAX_COMPLETION_MS
 from croupier.model.resources import Resources
 
 MAX_COUNT = 10**9
@@ -34,6 +36,8 @@ class Demand:
         min_per_offer: minimum units of one agent in an offer; fewer only at the end of `count`.
         max_per_offer: maximum units in an offer; None means no bound.
         role: the framework's role for the offers; None is its first.
+        max_completion_ms: each task is ended this long after its start; 0: never. Agents that are
+            reserved later are offered only for tasks that end before.
     """
 
     unit: Resources
@@ -42,6 +46,7 @@ class Demand:
     min_per_offer: int = 1
     max_per_offer: int | None = None
     role: Role | None = None
+    max_completion_ms: int = 0
 
     def check(self) -> None:
         """Raise InvalidRequest if no offer can ever meet the demand."""
@@ -62,6 +67,8 @@ class Demand:
             )
         if self.role is not None:
             check_role(self.role)
+        if not 0 <= self.max_completion_ms <= MAX_COMPLETION_MS:
+            raise InvalidRequest("the time of a demand's tasks must be between 0 and 366 days")
         check_constraints(self.constraints)
         self._check_size()
 
@@ -90,12 +97,16 @@ class Demand:
 
     def __str__(self) -> str:
         wanted = "any number of" if self.count is None else str(self.count)
-        return f"{wanted} <{self.unit}>{self._portions()}{self._place()}"
+        return f"{wanted} <{self.unit}>{self._portions()}{self._time()}{self._place()}"
 
     def _portions(self) -> str:
         if self.max_per_offer is not None:
             return f", {self.min_per_offer} to {self.max_per_offer} at once"
         return f", at least {self.min_per_offer} at once" if self.min_per_offer > 1 else ""
+
+    def _time(self) -> str:
+        ends_s = self.max_completion_ms / 1000
+        return f", each for at most {duration_text(ends_s)}" if ends_s else ""
 
     def _place(self) -> str:
         role = "" if self.role is None else f", in role {self.role}"

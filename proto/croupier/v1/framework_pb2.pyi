@@ -348,6 +348,7 @@ class Demand(_message.Message):
     MIN_PER_OFFER_FIELD_NUMBER: _builtins.int
     MAX_PER_OFFER_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
+    MAX_COMPLETION_MS_FIELD_NUMBER: _builtins.int
     count: _builtins.int
     """Absent is any number.
 
@@ -361,6 +362,11 @@ class Demand(_message.Message):
     """Empty is the framework's first.
 
     One of the framework's roles.
+    """
+    max_completion_ms: _builtins.int
+    """The max_completion_ms of all its tasks. 0: none.
+
+    An agent that is reserved later is offered only for tasks that end before.
     """
     @_builtins.property
     def unit(self) -> _resources_pb2.Resources: ...
@@ -377,10 +383,11 @@ class Demand(_message.Message):
         min_per_offer: _builtins.int | None = ...,
         max_per_offer: _builtins.int | None = ...,
         role: _builtins.str = ...,
+        max_completion_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "_max_per_offer", b"_max_per_offer", "_min_per_offer", b"_min_per_offer", "count", b"count", "max_per_offer", b"max_per_offer", "min_per_offer", b"min_per_offer", "unit", b"unit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "_max_per_offer", b"_max_per_offer", "_min_per_offer", b"_min_per_offer", "constraints", b"constraints", "count", b"count", "max_per_offer", b"max_per_offer", "min_per_offer", b"min_per_offer", "role", b"role", "unit", b"unit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "_max_per_offer", b"_max_per_offer", "_min_per_offer", b"_min_per_offer", "constraints", b"constraints", "count", b"count", "max_completion_ms", b"max_completion_ms", "max_per_offer", b"max_per_offer", "min_per_offer", b"min_per_offer", "role", b"role", "unit", b"unit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__count: _TypeAlias = _typing.Literal["count"]  # noqa: Y015
     _WhichOneofArgType__count: _TypeAlias = _typing.Literal["_count", b"_count"]  # noqa: Y015

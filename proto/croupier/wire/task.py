@@ -287,6 +287,7 @@ def demand_to_wire(demand: Demand) -> framework_pb2.Demand:
         min_per_offer=None if demand.min_per_offer == 1 else demand.min_per_offer,
         max_per_offer=demand.max_per_offer,
         role=demand.role or "",
+        max_completion_ms=demand.max_completion_ms,
     )
 
 
@@ -308,4 +309,5 @@ def _demand_from_wire(wire: framework_pb2.Demand) -> Demand:
         min_per_offer=wire.min_per_offer if wire.HasField("min_per_offer") else 1,
         max_per_offer=wire.max_per_offer if wire.HasField("max_per_offer") else None,
         role=check_role(wire.role) if wire.role else None,
+        max_completion_ms=min(wire.max_completion_ms, isolation.MAX_COMPLETION_MS + 1),
     )

@@ -27,6 +27,7 @@ _ADVICE = {
     "guarantee": "{role} is below its guarantee and comes first: croupier quota get {role}",
     "in use": "wait for tasks to end or offers to be answered, or add agents",
     "earmarked": "it is reserved for another framework; what that leaves is offered again",
+    "reserved": "declare a time (max_completion) that ends before the reservation",
     "scarce": "declare a demand for the scarce resource to be offered these agents",
     "held for another": "end one that is no volume: croupier holds, croupier hold release ID",
     "its holds": "it gets more if it uses or releases them",

@@ -26,6 +26,7 @@ from croupier.master.allocator.eligibility import Dealt, Eligibility, Fit, Queue
 from croupier.master.allocator.grant import Grant
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.reasons import Cause
+from croupier.master.allocator.reservations import dealt_to_owner
 from croupier.master.allocator.state import AllocatorState
 from croupier.model.resources import NOTHING
 
@@ -288,6 +289,10 @@ class AgentAllocation:
         if mark is not None and mark.leaf is leaf:
             agents.earmark(agent, mark.without(dealt.resources))
             self._eligibility.is_contended = True
+        if agent.reservations:
+            kept = dealt_to_owner(agent, leaf.framework_id, leaf.role, dealt.resources)
+            if kept != agent.reservations:
+                agents.reserve(agent.agent_id, kept)
         self._tree.relist(leaf)
         if dealt.least and any(0 < each.least < before for each, before in dealt.least.items()):
             # The rest of its demand is below the minimum of an offer, so agents with less free

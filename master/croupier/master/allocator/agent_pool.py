@@ -14,6 +14,7 @@ from croupier.master.allocator.kinds import Kind
 from croupier.master.allocator.node import Leaf, RoleNode
 from croupier.master.allocator.profiles import Profile
 from croupier.master.allocator.queue import ArrivalQueue, make_queue
+from croupier.master.allocator.reservations import Reservation
 from croupier.model.deadlines import Deadlines
 from croupier.model.ids import AgentId, FrameworkId
 from croupier.model.resources import Resources, sum_of
@@ -56,6 +57,7 @@ class PooledAgent:
         filters: the filters that frameworks have on it.
         tasks: how many tasks of each framework use it.
         earmark: resources for one framework alone; set by `AgentPool.earmark`.
+        reservations: set by `AgentPool.reserve`; a hold has none.
         is_dealt: whether it was dealt since the last launch or release on it; while so, its round
             goes on.
         is_waited_for: whether a framework waits for the end of the round.
@@ -75,6 +77,7 @@ class PooledAgent:
     filters: Filters = field(default_factory=Filters)
     tasks: dict[FrameworkId, int] = field(default_factory=dict)
     earmark: Earmark | None = None
+    reservations: tuple[Reservation, ...] = ()
     is_dealt: bool = False
     is_waited_for: bool = False
     profile: Profile | None = None
@@ -122,12 +125,15 @@ class AgentPool:
     An agent's own change makes it dirty for every framework. A change of some frameworks makes
     every open agent dirty for those alone.
 
-    `swept_kinds`: the kinds of those frameworks' demand.
+    Attributes:
+        reserved: the reservations by agent, of absent agents too.
+        swept_kinds: the kinds of those frameworks' demand.
     """
 
     def __init__(self, order: str = "arrival", seed: int = 0, scarce: frozenset[str] = frozenset()):
         """Visit agents in `order`; those with `scarce` resources after the others."""
         self.agents: dict[AgentId, PooledAgent] = {}
+        self.reserved: dict[AgentId, tuple[Reservation, ...]] = {}
         self._earmarked: dict[AgentId, PooledAgent] = {}
         self._scarce = scarce
         # Agents withheld from a framework because they have a scarce resource.
@@ -152,6 +158,8 @@ class AgentPool:
         self.agents[agent.agent_id] = agent
         self.set_free(agent, agent.free)
         self.mark_dirty(agent)
+        if agent.agent_id in self.reserved:
+            self.reserve(agent.agent_id, self.reserved[agent.agent_id])
 
     def remove(self, agent_id: AgentId) -> PooledAgent:
         """Remove and return an agent."""
@@ -290,10 +298,16 @@ class AgentPool:
         return self._wakeups.next()
 
     def wake(self, now: float) -> None:
-        """Mark the agents dirty whose wake-ups are due; drop earmarks that ended."""
+        """Mark the agents dirty whose wake-ups are due; drop earmarks and reservations that ended.
+
+        Reservations of absent agents that ended are dropped when their agents return.
+        """
         for agent_id in self._wakeups.due(now):
             agent = self.agents.get(agent_id)
             if agent is not None:
+                if agent.reservations:
+                    last = tuple(each for each in agent.reservations if each.until > now)
+                    self.reserve(agent_id, last)
                 if agent.earmark is not None:
                     self.earmark(agent, None if agent.earmark.until <= now else agent.earmark)
                 self.mark_dirty(agent)
@@ -308,6 +322,19 @@ class AgentPool:
         else:
             self._earmarked[agent.agent_id] = agent
             self.wake_at(agent.agent_id, mark.until)
+
+    def reserve(self, agent_id: AgentId, reservations: tuple[Reservation, ...]) -> None:
+        """Set the reservations of an agent, which may be absent; it is dirty."""
+        if reservations:
+            self.reserved[agent_id] = reservations
+        else:
+            self.reserved.pop(agent_id, None)
+        agent = self.agents.get(agent_id)
+        if agent is not None:
+            agent.reservations = reservations
+            self.mark_dirty(agent)
+            if reservations:
+                self.wake_at(agent_id, min(each.until for each in reservations))
 
     def earmarks(self) -> list[tuple[PooledAgent, Earmark]]:
         """Return every earmark, with its agent."""

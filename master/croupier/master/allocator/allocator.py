@@ -23,6 +23,7 @@ from croupier.master.allocator.pending_demand import Shape
 from croupier.master.allocator.policies import Policy
 from croupier.master.allocator.preemptor import Preemptor
 from croupier.master.allocator.queries import Queries
+from croupier.master.allocator.reservations import Reservations
 from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.allocator.state import AllocatorState, Rules
 from croupier.model.attributes import Attributes, facts_of
@@ -42,6 +43,7 @@ class Allocator:
         holds: the resources that are held for a framework or a role.
         queries: read-only questions.
         promises: forecasts of who would be dealt what a task holds.
+        reservations: agents that are for one owner from a certain time on.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Allocator:
         self.holds = Holds(state, self.charges)
         self.queries = Queries(state)
         self.promises = Promises(state)
+        self.reservations = Reservations(state.agents)
         self._passes = Passes(state)
         self._others_wait = -inf, False
 

@@ -9,7 +9,7 @@ which are not offered.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from croupier.master.allocator.kinds import counting
 from croupier.master.allocator.node import Leaf, Taker
 from croupier.master.allocator.pending_demand import MANY, PendingDemand
 from croupier.master.allocator.reasons import Cause, Text
+from croupier.master.allocator.reservations import Reservation
 from croupier.master.allocator.state import AllocatorState
 from croupier.model.attributes import Constraint, bound_to
 from croupier.model.resources import NOTHING, Resources
@@ -187,7 +188,7 @@ class Eligibility:
     def _check_remainder(self, leaf: Leaf) -> Fit | Rejection:
         """Check a framework that declared no demand: it is offered the whole remainder."""
         # An offer of more ranges than a message may have could not be read.
-        room = self._room_for(leaf).within_bounds()
+        room = self._room_for(leaf, 0).within_bounds()
         owner = self._agent.owner
         if leaf.limited:
             bound = limits.exhausted(leaf, owner)
@@ -201,7 +202,7 @@ class Eligibility:
         if not (self._rules.useful.holds(room) or (owner is not None and room)):
             # Only if something is free would a demand help. In a pass, IN_USE could end the visit.
             cause = Cause.IN_USE if self.is_asked and not room else Cause.NOT_USEFUL
-            return self._misfit(leaf, Rejection(cause, reasons.free_text(room)))
+            return self._misfit(leaf, Rejection(cause, reasons.free_text(room)), 0)
         if self._agent.filters:
             refused = self.refused(leaf, room)
             if refused is not None:
@@ -231,7 +232,7 @@ class Eligibility:
             if most <= 0:
                 return Rejection(Cause.CONSTRAINT, Text(_AT_MOST, placement.max_per_agent))
         least = 1 if has else pending.least
-        room = self._room_for(leaf)
+        room = self._room_for(leaf, demand.max_completion_ms)
         units = unit.units_within(room, min(pending.left, most))
         if units < least:
             return self._does_not_fit(leaf, pending, units, least, room)
@@ -272,15 +273,17 @@ class Eligibility:
         self, leaf: Leaf, pending: PendingDemand, units: int, least: int, room: Resources
     ) -> Rejection:
         unit, total = pending.demand.unit, self._agent.total
+        time_ms = pending.demand.max_completion_ms
         fits_empty = unit.units_within(total, least) >= least
         cause = Cause.IN_USE if fits_empty else Cause.DOES_NOT_FIT
         if least > 1 and units:
-            return self._misfit(leaf, Rejection(cause, Text(_TOO_FEW, least, unit, units)), unit)
+            too_few = Rejection(cause, Text(_TOO_FEW, least, unit, units))
+            return self._misfit(leaf, too_few, time_ms, unit)
         if self._rules.hold_s > 0 and fits_empty and self._could_use_empty(leaf, pending, least):
             self.starved.append((leaf, unit))
         whole = self._agent.whole if self._agent.holds else total
         shortage = reasons.Shortage(unit, least, room, whole)
-        return self._misfit(leaf, Rejection(cause, shortage), unit)
+        return self._misfit(leaf, Rejection(cause, shortage), time_ms, unit)
 
     def _could_use_empty(self, leaf: Leaf, pending: PendingDemand, least: int) -> bool:
         """Return whether the leaf would be dealt units that fit if the agent were empty."""
@@ -290,6 +293,7 @@ class Eligibility:
             limits.binding(leaf, needed, self._agent.owner) is None
             and not self._would_refuse(leaf, pending, least)
             and not self._scarce_names(unit)
+            and not self._barring(leaf, pending.demand.max_completion_ms)
         )
 
     def _would_refuse(self, leaf: Leaf, pending: PendingDemand, units: int) -> bool:
@@ -299,7 +303,9 @@ class Eligibility:
         candidate = pending.demand.unit.carve(self._agent.total, units)
         return self._agent.filters.until(leaf, candidate, self._now) is not None
 
-    def _misfit(self, leaf: Leaf, rejection: Rejection, unit: Resources | None = None) -> Rejection:
+    def _misfit(
+        self, leaf: Leaf, rejection: Rejection, time_ms: int, unit: Resources | None = None
+    ) -> Rejection:
         """Return `rejection`, or one that names the framework that has the resources needed."""
         mark, taker = self._agent.earmark, self.last_taker
 
@@ -313,20 +319,34 @@ class Eligibility:
             rival = mark.leaf.framework_id
             text = Text(_FREED, mark.amount, rival, role=mark.leaf.role, rival=rival)
             return Rejection(Cause.EARMARKED, text)
+        barring = self._barring(leaf, time_ms)
+        if barring and rejection.cause is not Cause.DOES_NOT_FIT:
+            return Rejection(Cause.RESERVED, reasons.Reserved(barring[0], time_ms, self._now))
         if taker is not None and taker[0] is not leaf and suffices(self._agent.free):
             return Rejection(Cause.GUARANTEE if taker[1] else Cause.OUTRANKED)
         return rejection
 
-    def _room_for(self, leaf: Leaf) -> Resources:
-        """Return the rest without resources earmarked for another framework."""
-        mark = self._agent.earmark
+    def _room_for(self, leaf: Leaf, time_ms: int) -> Resources:
+        """Return the rest without resources that are reserved or earmarked for others.
+
+        `time_ms` is the declared time of the leaf's units; 0 if there is none.
+        """
+        mark, left = self._agent.earmark, self.left
+        for each in self._barring(leaf, time_ms):
+            self._wake_by(each.until)
+            left = each.room(left)
         if mark is None or mark.leaf is leaf or not mark.leaf.is_willing:
-            return self.left
+            return left
         self._wake_by(mark.until)
-        scalars = {
-            name: max(milli - mark.amount[name], 0) for name, milli in self.left.scalars.items()
-        }
-        return Resources(scalars, self.left.ranges, self.left.sets)
+        scalars = {name: max(milli - mark.amount[name], 0) for name, milli in left.scalars.items()}
+        return Resources(scalars, left.ranges, left.sets)
+
+    def _barring(self, leaf: Leaf, time_ms: int) -> Sequence[Reservation]:
+        """Return the reservations of the agent that units of this declared time run into."""
+        if not self._agent.reservations:
+            return ()
+        key = leaf.framework_id, leaf.role
+        return [each for each in self._agent.reservations if each.bars(*key, time_ms, self._now)]
 
     def _scarce_for_others(self, unit: Resources) -> Rejection | None:
         """Reject a unit without the agent's scarce resources if other frameworks demand them."""
@@ -368,6 +388,7 @@ class Eligibility:
             and self._unmet(pending) is None
             and limits.binding(leaf, pending.needed) is None
             and not self._would_refuse(leaf, pending, 1)
+            and not self._barring(leaf, pending.demand.max_completion_ms)
         )
 
     def _reserved_for(self, taker: Leaf, fit: Fit) -> Leaf | None:

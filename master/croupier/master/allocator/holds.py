@@ -16,14 +16,12 @@ from croupier.master.allocator import limits
 from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.charges import Charges
 from croupier.master.allocator.node import DEFAULT, Leaf, RoleNode, add_amounts
+from croupier.master.allocator.reservations import Owner
 from croupier.master.allocator.state import AllocatorState
-from croupier.model.ids import NO_FRAMEWORK, AgentId, FrameworkId, Role
+from croupier.model.ids import NO_FRAMEWORK, AgentId, Role
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.roles import ancestors
 from croupier.model.scalar import format_scalar
-
-# The framework and its role; `NO_FRAMEWORK` if it is held for the role.
-Owner = tuple[FrameworkId, Role]
 
 
 class Holds:

@@ -182,7 +182,7 @@ class DemandChanges:
         pending = before or queue_of(shape)
         count = (pending.demand.count or 0) + number
         assert count >= pending.outstanding, (leaf, shape)
-        pending.demand = Demand(shape.unit, count, shape.placement.constraints)
+        pending.demand = shape.demand(count)
         if before is None:
             leaf.queued[shape] = pending
             self.renew(leaf)

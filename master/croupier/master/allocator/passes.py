@@ -103,7 +103,9 @@ class Promises:
         """
         tree, agent = self._state.tree, self._state.agents.agents[agent_id]
         leaf = self._state.members.leaf(framework_id, role)
-        if not (agent.is_active and leaf.is_connected and leaf.is_member) or agent.earmark:
+        if not (agent.is_active and leaf.is_connected and leaf.is_member):
+            return False
+        if agent.earmark or agent.reservations:
             return False
         scalars = shape.unit.scalars
         if any(leaf.used.get(name, 0) < milli for name, milli in scalars.items()):

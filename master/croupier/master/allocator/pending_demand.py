@@ -15,10 +15,33 @@ MANY = 10**9
 
 
 class Shape(NamedTuple):
-    """The parts of a submitted task that the allocator uses; equal tasks share a queue."""
+    """The parts of a submitted task that the allocator uses; equal tasks share a queue.
+
+    `max_completion_ms`: the declared time, rounded up by `rounded_time`; 0 if there is none.
+    """
 
     unit: Resources
     placement: Placement
+    max_completion_ms: int = 0
+
+    def demand(self, count: int) -> Demand:
+        """Return the demand of this many such tasks."""
+        constraints = self.placement.constraints
+        return Demand(self.unit, count, constraints, max_completion_ms=self.max_completion_ms)
+
+
+def rounded_time(max_completion_ms: int) -> int:
+    """Return the next 1, 1.5, 2, 3, 4, 6, 8, 12... times a second that is not less; 0 for 0.
+
+    So tasks with many different times share few queues.
+    """
+    if not max_completion_ms:
+        return 0
+    doubled = 1000
+    while doubled < max_completion_ms:
+        doubled *= 2
+    lower = doubled * 3 // 4
+    return lower if lower >= max_completion_ms and lower >= 1000 else doubled
 
 
 class PendingDemand:
@@ -62,7 +85,7 @@ def resources_of(pending: Iterable[PendingDemand] | None) -> set[str]:
 
 def queue_of(shape: Shape) -> PendingDemand:
     """Return the pending demand of submitted tasks of this shape; its count is 0."""
-    return PendingDemand(Demand(shape.unit, 0, shape.placement.constraints), shape=shape)
+    return PendingDemand(shape.demand(0), shape=shape)
 
 
 def carried(before: Sequence[PendingDemand], demands: Sequence[Demand]) -> list[PendingDemand]:
@@ -81,7 +104,10 @@ def shapes(pending: Sequence[PendingDemand] | None) -> object:
     """Return the part of the demand that decides which agents can serve it."""
     if pending is None:
         return None
-    return [(each.demand.unit, each.demand.constraints, each.least) for each in pending]
+    return [
+        (each.demand.unit, each.demand.constraints, each.least, each.demand.max_completion_ms)
+        for each in pending
+    ]
 
 
 def return_units(

@@ -190,6 +190,8 @@ class Preemptor:
         mark = agent.earmark
         if mark is not None and mark.leaf is not leaf:
             return None
+        if any(not each.serves(leaf.framework_id, leaf.role) for each in agent.reservations):
+            return None
         free = agent.free
         for ending in self._ending.values():
             if ending.victim.agent_id == agent_id:

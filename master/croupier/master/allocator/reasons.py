@@ -11,7 +11,9 @@ from enum import Enum
 
 from croupier.master.allocator.node import Leaf, RoleNode
 from croupier.master.allocator.policies.policy import needy
-from croupier.model.ids import AgentId, Role
+from croupier.master.allocator.reservations import Reservation
+from croupier.model.durations import duration_text
+from croupier.model.ids import NO_FRAMEWORK, AgentId, Role
 from croupier.model.resources import Resources
 from croupier.model.roles import format_amounts
 from croupier.model.scalar import format_scalar
@@ -29,6 +31,7 @@ class Cause(Enum):
     GUARANTEE = "guarantee"
     OUTRANKED = "outranked"
     EARMARKED = "earmarked"
+    RESERVED = "reserved"
     SCARCE = "scarce"
     KEPT = "kept for a needier framework"
     HELD = "held for another"
@@ -156,6 +159,44 @@ def reserved(leaf: Leaf) -> Text:
             text = "reserved for {}, below the guarantee of {} ({})"
             return Text(text, rival, node.role, promised, role=leaf.role, rival=rival)
     return Text("reserved for {}, which holds less", rival, role=leaf.role, rival=rival)
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """A reservation that a unit would run into.
+
+    `time_ms`: the declared time of the unit; 0 if it has none.
+    """
+
+    reservation: Reservation
+    time_ms: int
+    now: float
+
+    @property
+    def role(self) -> Role:
+        """The role that it is for."""
+        return self.reservation.owner[1]
+
+    @property
+    def rival(self) -> str:
+        """The framework that it is for; empty if it is for a role."""
+        return self.reservation.owner[0]
+
+    def __str__(self) -> str:
+        each, (framework_id, role) = self.reservation, self.reservation.owner
+        owner = f"role {role}" if framework_id == NO_FRAMEWORK else f"framework {framework_id}"
+        what = f"reserved for {owner} ({each.name})"
+        begins_s, ends = (
+            each.starts_at - self.now,
+            f"for another {duration_text(each.until - self.now)}",
+        )
+        if begins_s <= 0:
+            return f"{what} {ends}"
+        begins = f"{what} in {duration_text(begins_s)}"
+        if not self.time_ms:
+            return f"{begins}; until then it takes only tasks whose max_completion ends before"
+        lasts = duration_text(self.time_ms / 1000)
+        return f"{begins}; a task that may run for {lasts} would not end before"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from croupier.master.allocator.pending_demand import Shape
+from croupier.master.allocator.pending_demand import Shape, rounded_time
 from croupier.master.core.tasks import Key, Task
 from croupier.model.attributes import enforces
 from croupier.model.demand import Placement
@@ -34,7 +34,13 @@ def shape_of(unit: Sequence[TaskInfo], placement: Placement) -> Shape:
         enforced = enforces(*feature_names(needs))
         placement = replace(placement, constraints=(*placement.constraints, enforced))
     total = total_of(info.resources for info in unit) if len(unit) > 1 else unit[0].resources
-    return Shape(total, placement)
+    return Shape(total, placement, rounded_time(_longest_ms(unit)))
+
+
+def _longest_ms(unit: Sequence[TaskInfo]) -> int:
+    """Return the declared time of the task that may run longest; 0 if one may run for ever."""
+    times = [info.max_completion_ms for info in unit]
+    return max(times) if all(times) else 0
 
 
 class TaskQueues:

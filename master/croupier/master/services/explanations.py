@@ -35,6 +35,7 @@ _ABOUT_A_ROLE: Final[Mapping[Cause, str]] = {
     Cause.OUTRANKED: "it went to another {}, which comes first",
     Cause.KEPT: "it is reserved for another {}, which comes first",
     Cause.EARMARKED: "it is earmarked for another {}",
+    Cause.RESERVED: "it is reserved for another role",
     Cause.HELD: "it is held for another {}",
 }
 # Causes that lie in an agent, with the text for callers that may not view it.
