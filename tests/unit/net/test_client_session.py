@@ -22,6 +22,7 @@ from croupier.model.errors import (
     Unauthenticated,
     Unavailable,
 )
+from croupier.net import client_session
 from croupier.net.address import Address
 from croupier.net.client_session import ClientSession, Disconnection, SessionTimes
 from croupier.net.credentials import ClientSecurity
@@ -36,6 +37,12 @@ Response = pb.FrameworkServiceConnectResponse
 TIMES = SessionTimes(
     backoff_first_s=0.02, backoff_cap_s=0.05, election_first_s=0.02, least_silence_s=0.2
 )
+
+
+@pytest.fixture(autouse=True)
+def stalls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tell a loop that had to wait for a processor from a master that is silent for 0.2 s."""
+    monkeypatch.setattr(client_session, "_STALL_S", 0.1)
 
 
 def error_message(error: CroupierError) -> pb.FrameworkServiceConnectResponse:
@@ -132,7 +139,7 @@ async def master(script: Script) -> AsyncIterator[tuple[Address, Service]]:
 async def running(owner: Owner) -> AsyncIterator[asyncio.Task[None]]:
     task = asyncio.create_task(owner.session.run())
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             yield task
     finally:
         task.cancel()
