@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -146,17 +147,31 @@ async def test_weights_of_nested_roles(local: Local, operator: OperatorServiceSt
         await croupier(local, "weights", "set", "ads", "2")
         await croupier(local, "weights", "set", "ads/prod", "3")
         await wait_for_use(operator, {"web": 4, "ads": 8, "ads/prod": 6, "ads/test": 2})
-        output = await croupier(local, "why", "ads-prod")
-        assert "entitled to 0.500" in output
-        assert "role ads: weight 2, share 0.667, entitled to 0.667" in output
-        assert "role ads/prod: weight 3, share 0.500, entitled to 0.500" in output
+        told = (
+            "entitled to 0.500",
+            "role ads: weight 2, share 0.667, entitled to 0.667",
+            "role ads/prod: weight 3, share 0.500, entitled to 0.500",
+        )
+
+        async def are_told() -> bool:
+            output = await croupier(local, "why", "ads-prod")
+            return all(text in output for text in told)
+
+        # A task may have ended just now.
+        await eventually(are_told, 60, what="why tells the usual shares")
         assert [line.split()[0] for line in (await croupier(local, "roles")).splitlines()] == [
             "ROLE", "ads", "ads/prod", "ads/test", "web",
         ]  # fmt: skip
         for role in ("ads", "ads/prod"):
             await croupier(local, "weights", "remove", role)
-    lines = log_events((local.work_dir / "cluster" / "master.log").read_text())
-    audit = [line for line in lines if line["event"] == "role_changed" and line["role"] == "ads"]
+
+    def changes() -> list[dict[str, Any]]:
+        lines = log_events((local.work_dir / "cluster" / "master.log").read_text())
+        return [each for each in lines if each["event"] == "role_changed" and each["role"] == "ads"]
+
+    # The master writes its log a moment later.
+    await eventually(lambda: len(changes()) == 2)
+    audit = changes()
     assert [(line["before"], line["after"]) for line in audit] == [
         ("weight 1", "weight 2"),
         ("weight 2", "weight 1"),

@@ -57,7 +57,7 @@ class Cluster:
         async def answers() -> bool:
             self.check_running()
             try:
-                await self.operator.GetMaster(operator_pb2.GetMasterRequest(), timeout=1)
+                await self.operator.GetMaster(operator_pb2.GetMasterRequest(), timeout=5)
             except grpc.aio.AioRpcError:
                 return False
             return True
@@ -181,8 +181,9 @@ def fetch(url: str, context: ssl.SSLContext | None = None) -> str:
 
 
 def log_events(text: str) -> list[dict[str, Any]]:
-    """Return the lines of a JSON log."""
-    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    """Return the lines of a JSON log; one that is being written is left out."""
+    whole = text[: text.rfind("\n") + 1].splitlines()
+    return [json.loads(line) for line in whole if line.startswith("{")]
 
 
 def processes_with(marker: str) -> list[int]:
