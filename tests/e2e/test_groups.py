@@ -15,6 +15,8 @@ from tests.harness.steady import at_work
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
 UNIT = Resources.parse("cpus:1;mem:32MB")
+# Seconds of a sleep that identify these tasks among all processes.
+ENDLESS = "31622"
 HAS = "cpus:4;mem:1GB"
 
 
@@ -48,7 +50,7 @@ def shell(task_id: str, line: str, part: str = "member") -> Task:
 
 
 def endless(task_id: str, part: str = "member") -> Task:
-    return shell(task_id, "exec sleep 3600", part)
+    return shell(task_id, f"exec sleep {ENDLESS}", part)
 
 
 def directories(cluster: Cluster) -> list[Path]:
@@ -92,7 +94,7 @@ async def test_one_that_fails_ends_all_also_under_the_next_agent(tmp_path: Path)
         await eventually(lambda: grouped.all_are(TaskState.KILLED, "m", "s"), what="the rest ends")
         assert grouped.states["m"].reason is Reason.GROUP_ENDED
         assert "member f of its group has ended as FAILED" in grouped.states["m"].message
-        assert not processes_with("sleep 3600")
+        assert not processes_with(f"sleep\0{ENDLESS}")
 
 
 async def test_a_bad_task_leaves_nothing(tmp_path: Path) -> None:

@@ -173,8 +173,12 @@ async def test_frameworks_outlive_their_master_and_an_agent(
             assert client.heard("update", state="TASK_KILLED")
             assert len(client.heard("subscribed")) > 1
         await settled(cluster)
-        views = (await cluster.frameworks()).items()
-        assert not clients.keys() & {name for name, view in views if view.state == "connected"}
+
+        async def none_is_connected() -> bool:
+            views = (await cluster.frameworks()).items()
+            return not clients.keys() & {name for name, view in views if view.state == "connected"}
+
+        await eventually(none_is_connected, PATIENCE_S)
 
 
 async def test_the_example_of_npm_runs_its_tasks(client: Client, tmp_path: Path) -> None:

@@ -167,7 +167,10 @@ def wait(predicate: Callable[[], object], timeout_s: float = 60.0, what: str = "
 def daemon(local: Local, module: str, marker: str = "") -> int:
     """Return the pid of a daemon of the cluster."""
     for pid in local.leftovers():
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+        except OSError:  # It has ended meanwhile.
+            continue
         if module in words and (not marker or marker in words):
             return pid
     raise AssertionError(f"no {module} {marker}")

@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,9 @@ ME = "me"
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(1000):
-        writer.write(data)
+    with suppress(ConnectionError):
+        while data := await reader.read(1000):
+            writer.write(data)
     writer.close()
 
 

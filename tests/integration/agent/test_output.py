@@ -181,6 +181,7 @@ async def test_one_address_cannot_take_all_readers(
     path = f"/output/{F}/t1/stdout"
     async with client.get(url(serving, path + "?follow=1")) as first:
         assert first.status == 200
+        assert await first.content.readline() == b"\n"
         async with client.get(url(serving, path)) as second:
             assert (second.status, second.headers["Retry-After"]) == (503, "5")
             assert "too many readers" in await second.text()

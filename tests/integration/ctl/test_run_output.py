@@ -40,6 +40,7 @@ async def test_the_output_of_all_tasks_is_followed_at_once(
         assert run.stdout is not None
         lines = [await asyncio.wait_for(run.stdout.readline(), 20) for _ in range(100)]
         assert len(set(lines)) == 100
+        await eventually(lambda: agent.now == 200, what="both streams of all tasks are open")
         agent.open_ended.clear()
         for index in range(100):
             await master.update(f"x-9b5d-{index}", TaskState.FINISHED, exit_code=0)

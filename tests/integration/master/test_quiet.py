@@ -23,7 +23,7 @@ class Decliner(Framework):
 
 async def test_declined_offers_cause_no_allocation_passes() -> None:
     async with AsyncExitStack() as stack:
-        master = await stack.enter_async_context(running_master(heartbeat=0.2, agent_timeout=60))
+        master = await stack.enter_async_context(running_master(heartbeat=0.5, agent_timeout=60))
         agents = []
         for _ in range(AGENTS):
             agent = await stack.enter_async_context(RawAgent(master.address))
@@ -63,7 +63,7 @@ async def beat(agents: list[RawAgent]) -> None:
     while True:
         for agent in agents:
             await agent.send(agent_pb2.Report(heartbeat=framework_pb2.Heartbeat()))
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.2)
 
 
 def is_refused(state: State) -> bool:
