@@ -58,7 +58,7 @@ async def ended(process: asyncio.subprocess.Process, timeout_s: float = 30.0) ->
     done, _ = await asyncio.wait([reading], timeout=timeout_s)
     if not done:
         process.send_signal(signal.SIGABRT)
-    out, err = await asyncio.wait_for(reading, 10.0)
+    out, err = await asyncio.wait_for(reading, 30)
     assert done, f"still running after {timeout_s:g} s: {err.decode()}"
     assert process.returncode is not None
     return Ended(process.returncode, out.decode(), err.decode())

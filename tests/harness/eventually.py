@@ -13,7 +13,7 @@ POLL_S = (0.01, 0.05)
 
 
 async def eventually(
-    predicate: Callable[[], object | Awaitable[object]], timeout_s: float = 10.0, what: str = ""
+    predicate: Callable[[], object | Awaitable[object]], timeout_s: float = 30.0, what: str = ""
 ) -> None:
     """Return once `predicate` (a function or a coroutine function) is true.
 

@@ -14,7 +14,7 @@ from croupier.model.errors import NotFound
 from croupier.v1.exec_pb2 import ExecCommand, ExecEnd, WindowSize
 from tests.harness.supervisor_fixture import TaskRunner, key
 
-DEADLINE_S = 20.0
+DEADLINE_S = 30.0
 
 
 @dataclass

@@ -18,7 +18,7 @@ from croupier.v1.agent_pb2_grpc import AgentServiceStub
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 from tests.harness.masters import RawAgent, RawFramework
 
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
 
 
 class Side:

@@ -22,7 +22,7 @@ from croupier.v1.framework_pb2_grpc import FrameworkServiceStub
 from tests.harness.invariants import check_state
 
 ANY_PORT = Address("127.0.0.1", 0)
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
 
 
 class StreamEnded(AssertionError):

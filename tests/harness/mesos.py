@@ -14,7 +14,7 @@ from croupier.mesos.fields import Json, encoded, parse_object
 from croupier.net.address import Address
 from tests.harness.recordio import Records
 
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
 PATH = "/api/v1/scheduler"
 
 

@@ -143,7 +143,7 @@ class ScriptedMaster(AgentServiceServicer):
         """Return why launches of the newest session were refused, by task."""
         return {one.task_id: one.message for health in self.health() for one in health.refused}
 
-    async def state(self, task_id: str, state: TaskState, timeout_s: float = 15.0) -> Any:
+    async def state(self, task_id: str, state: TaskState, timeout_s: float = 30.0) -> Any:
         """Wait until a task is in `state`, and return that update."""
         await eventually(
             lambda: state in self.states(task_id),

@@ -65,9 +65,9 @@ async def at_work(framework: AtWork) -> AsyncIterator[AtWork]:
     running = asyncio.create_task(framework.run())
     try:
         waiting = asyncio.create_task(framework.subscribed.wait())
-        await asyncio.wait([waiting, running], timeout=15, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([waiting, running], timeout=60, return_when=asyncio.FIRST_COMPLETED)
         assert framework.subscribed.is_set()
         yield framework
     finally:
         await framework.stop(teardown=True)
-        await asyncio.wait_for(running, 15)
+        await asyncio.wait_for(running, 60)

@@ -246,7 +246,7 @@ async def test_a_watch_with_a_revoked_key_ends(site: Site) -> None:
                 pass
 
         with pytest.raises(grpc.aio.AioRpcError, match="of this stream was revoked") as ended:
-            await asyncio.wait_for(read_on(), 10)
+            await asyncio.wait_for(read_on(), 30)
         assert ended.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 

@@ -333,7 +333,7 @@ async def test_a_framework_finds_credentials_that_are_written_later(
         path.parent.mkdir(parents=True)
         path.touch(mode=0o600)
         path.write_text(f'ca = "{alice.ca}"\ncert = "{alice.cert}"\nkey = "{alice.key}"\n')
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await waiting.subscribed.wait()
         await waiting.stop(teardown=True)
         await running

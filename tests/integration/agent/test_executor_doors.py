@@ -132,7 +132,7 @@ def update(**fields: Any) -> pb.ExecutorServiceConnectRequest:
 
 
 async def last_error(call: Any) -> framework_pb2.Error:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         responses = [each async for each in call]
     assert responses[-1].HasField("error"), responses
     error: framework_pb2.Error = responses[-1].error
@@ -273,7 +273,7 @@ async def test_any_user_may_connect_so_connections_and_their_calls_are_bounded(
             writing = asyncio.create_task(following.write(register))
             _, held = await asyncio.open_unix_connection(path)
             refused, unused = await asyncio.open_unix_connection(path)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 assert await refused.read() == b""
             # One that waits for its REGISTER keeps its connection busy.
             assert agent.world.state.executors[KEY].connection is None
@@ -406,7 +406,7 @@ async def test_an_executor_of_mesos_gets_its_tasks_and_reports(tmp_path: Path) -
         events: list[dict[str, Any]] = []
 
         async def has(kind: str) -> dict[str, Any]:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while not any(each["type"] == kind for each in events):
                     data = await stream.content.readany()
                     events.extend(json.loads(each) for each in records.read(data))

@@ -96,9 +96,9 @@ async def test_a_deposed_leader_becomes_a_candidate_again_at_once(masters: Maste
     await election.win()
     token = election.token
     election.fenced()
-    await asyncio.wait_for(election.lost(), 10)
+    await asyncio.wait_for(election.lost(), 20)
     assert election.leader is None
-    await asyncio.wait_for(election.win(), 10)
+    await asyncio.wait_for(election.win(), 20)
     assert election.token > token
 
 
@@ -108,7 +108,7 @@ async def test_a_deleted_key_ends_the_leadership(masters: Masters) -> None:
     key = f"/{masters.prefix}/leader".encode()
     delete = pb.RequestOp(delete_range=pb.DeleteRangeRequest(key=key))
     await masters.client().call(op.TXN, pb.TxnRequest(success=[delete]))
-    await asyncio.wait_for(election.lost(), 10)
+    await asyncio.wait_for(election.lost(), 20)
     assert not election.is_won
 
 
@@ -117,14 +117,14 @@ async def test_a_revoked_lease_ends_the_leadership(masters: Masters) -> None:
     await election.win()
     assert election._term is not None
     await election._revoke(election._term.lease)
-    await asyncio.wait_for(election.lost(), 10)
+    await asyncio.wait_for(election.lost(), 20)
 
 
 async def test_two_prefixes_elect_two_leaders(masters: Masters) -> None:
     first, second = masters.election("a:1"), masters.election("b:1")
     second._keys = type(second._keys)(masters.prefix + "b")
     await first.win()
-    await asyncio.wait_for(second.win(), 10)
+    await asyncio.wait_for(second.win(), 20)
     assert first.is_won
     assert second.is_won
 
@@ -139,7 +139,7 @@ async def test_waiting_survives_a_compaction(masters: Masters) -> None:
     # Revision 1 was compacted long ago.
     await asyncio.wait_for(client.change_of(f"/{masters.prefix}/leader".encode(), 1, 20), 10)
     await first.resign()
-    await asyncio.wait_for(waiting, 10)
+    await asyncio.wait_for(waiting, 20)
 
 
 async def test_a_candidate_waits_for_etcd_and_then_leads(three: Masters) -> None:

@@ -101,7 +101,7 @@ async def test_output_ends_although_the_task_has_taken_an_end_of_it(
         streams.release()
         found = await streams.read()
         streams.end()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while found is not None:
                 # The caller is slower than the task: there is always more to read.
                 await eventually(partial(has_more, streams))
@@ -116,7 +116,7 @@ async def test_input_is_dropped_once_the_program_has_closed_it(execs: Execs) -> 
         "t1", "/bin/sh", "-c", "exec <&-; echo closed; sleep 60", has_input=True
     )
     assert (await anext(one.output()))[1] == b"closed\n"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await one.streams.write(b"x" * 1_000_000)
         await one.streams.write(b"x")
     one.streams.end_input()

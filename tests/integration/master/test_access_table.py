@@ -239,7 +239,7 @@ async def result_of(scene: Scene, channel: grpc.aio.Channel, method: str) -> str
 
 async def _result_of(scene: Scene, channel: grpc.aio.Channel, method: str) -> str:
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             if method.endswith(("/Connect", "/Exec", "/ExecTask")):
                 return await _stream_result(scene, channel, method)
             answer = stub_of(channel, method)(await scene.request(method))

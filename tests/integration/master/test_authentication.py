@@ -41,7 +41,7 @@ async def call(
     """Return the answer, or the status of a refusal."""
     async with make_channel(secured.master.address, security) as channel:
         try:
-            return await getattr(stub(channel), method)(request, timeout=5)
+            return await getattr(stub(channel), method)(request, timeout=20)
         except grpc.aio.AioRpcError as error:
             return error.code()
 
@@ -183,7 +183,7 @@ async def test_a_malformed_request_is_refused_after_authentication(secured: Secu
         async with make_channel(secured.master.address, security) as channel:
             method: Any = channel.unary_unary("/croupier.v1.OperatorService/KillTask")
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await method(b"\xff\xff\xff", timeout=5)
+                await method(b"\xff\xff\xff", timeout=20)
             assert caught.value.code() is status
 
 
@@ -371,7 +371,7 @@ async def status_without_a_request(secured: SecuredMaster, security: ClientSecur
     """Begin a unary call, send no request, and return the status."""
     async with make_channel(secured.master.address, security) as channel:
         pending: Any = channel.stream_unary("/croupier.v1.OperatorService/ListAgents")()
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(30):
             return await pending.code(), await pending.details()
 
 

@@ -50,13 +50,13 @@ async def watching(
 
 
 async def kinds_of(stream: Any) -> list[str]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         return [event.kind async for answer in stream for event in answer.events]
 
 
 async def read_kind(stream: Any, kind: str) -> Any:
     """Return the next event of this kind, and the answer that holds it."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         async for answer in stream:
             for event in answer.events:
                 if event.kind == kind:
@@ -65,7 +65,7 @@ async def read_kind(stream: Any, kind: str) -> Any:
 
 
 async def ended(stream: Any) -> tuple[Any, str]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         try:
             async for _ in stream:
                 pass
@@ -115,7 +115,7 @@ async def test_a_stream_ends_with_the_term() -> None:
         await election.elect()
         await leads(master, 2)
         async with watching(master, since=event.id) as stream:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 answer = await anext(aiter(stream))
             assert "another term" in answer.reset
             assert [each.id for each in answer.events] == ["2-1"]

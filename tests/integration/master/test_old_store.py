@@ -89,7 +89,7 @@ async def refusal(store: StoreChoice, claim: dict[str, Any]) -> str:
                 await agent.register(**claim)
             orders = [order.WhichOneof("order") for order in agent._orders]
             assert "launch" not in orders
-        await asyncio.wait_for(master.run(asyncio.Event()), 10)
+        await asyncio.wait_for(master.run(asyncio.Event()), 30)
     except CroupierError as error:
         return str(error)
     finally:
@@ -178,7 +178,7 @@ async def test_removed_database_ends_the_master_at_the_next_write(
             with pytest.raises(StreamEnded):
                 await framework.subscribe()
         with pytest.raises(Unavailable, match=f"{name} was removed or replaced while this master"):
-            await asyncio.wait_for(master.run(asyncio.Event()), 10)
+            await asyncio.wait_for(master.run(asyncio.Event()), 30)
     finally:
         await master.stop()
 
@@ -193,7 +193,7 @@ async def test_removed_database_ends_the_master_without_a_write(
         await master.start()
         (tmp_path / "master.db").unlink()
         with pytest.raises(Unavailable, match="was removed or replaced"):
-            await asyncio.wait_for(master.run(asyncio.Event()), 10)
+            await asyncio.wait_for(master.run(asyncio.Event()), 30)
     finally:
         await master.stop()
 
@@ -247,7 +247,7 @@ async def states(address: Address, framework_id: str, claim: dict[str, Any]) -> 
         await framework.subscribe(framework_id=framework_id)
         await framework.call(reconcile=framework_pb2.Reconcile())
         found: dict[str, str] = {}
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while len(found) < 2:
                 for status in (await framework.next("update")).update.statuses:
                     found[status.task_id] = task_pb2.TaskState.Name(status.state)

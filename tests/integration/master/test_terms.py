@@ -268,7 +268,7 @@ async def test_proven_commit_missing_from_the_store_ends_the_process(
         with pytest.raises(StreamEnded, match="UNAVAILABLE"):
             await agent.register(**claim)
     with pytest.raises(InvalidRequest, match="is an old copy: an agent knows commit"):
-        await asyncio.wait_for(leading.run(asyncio.Event()), 10)
+        await asyncio.wait_for(leading.run(asyncio.Event()), 30)
 
 
 @pytest.mark.parametrize("epoch", [2, 3, 2**32 + 1, 2**64 - 1])
@@ -312,7 +312,7 @@ async def test_unreadable_store_ends_the_process() -> None:
     async with elected_master(election, store) as master:
         await election.elect()
         with pytest.raises(InvalidRequest, match="cannot be read"):
-            await asyncio.wait_for(master.run(asyncio.Event()), 10)
+            await asyncio.wait_for(master.run(asyncio.Event()), 30)
 
 
 async def test_pending_questions_fail_when_the_term_ends() -> None:
@@ -328,7 +328,7 @@ async def test_pending_questions_fail_when_the_term_ends() -> None:
             await eventually(lambda: len(master.driver.inbox))
             await election.elect_other(OTHER)
             with pytest.raises(grpc.aio.AioRpcError, match=f"{OTHER} leads"):
-                await asyncio.wait_for(question, 5)
+                await asyncio.wait_for(question, 30)
             with pytest.raises(StreamEnded):
                 await subscribing
 
@@ -397,7 +397,7 @@ async def test_single_master_ends_when_its_store_fails(tmp_path: Path) -> None:
         listen=ANY_PORT, http=ANY_PORT, store=StoreChoice(tmp_path / "no" / "such" / "place.db")
     )
     with pytest.raises(Unavailable, match="cannot open the store"):
-        await asyncio.wait_for(run_master(config, asyncio.Event(), lambda: config), 10)
+        await asyncio.wait_for(run_master(config, asyncio.Event(), lambda: config), 30)
 
 
 async def _list(ask: OperatorServiceStub) -> pb.ListAgentsResponse:

@@ -127,7 +127,7 @@ async def test_panels_rules_and_alerts(tmp_path: Path) -> None:
         prometheus = await stack.enter_async_context(running_prometheus(tmp_path, jobs))
         await eventually(lambda: prometheus.has_scraped(3), 90)
         async with running(Workload(master.address, "web", UNIT)) as picky:
-            await asyncio.wait_for(picky.declined.wait(), 10)
+            await asyncio.wait_for(picky.declined.wait(), 30)
             await picky.stop(teardown=True)
         await work(framework)
         await all_have_data(prometheus)

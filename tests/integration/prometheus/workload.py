@@ -42,7 +42,7 @@ async def running(framework: W) -> AsyncIterator[W]:
     """Run a framework until the block is left."""
     task = asyncio.create_task(framework.run())
     try:
-        await asyncio.wait_for(framework.subscribed.wait(), 10)
+        await asyncio.wait_for(framework.subscribed.wait(), 30)
         yield framework
     finally:
         task.cancel()

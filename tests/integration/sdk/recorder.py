@@ -77,7 +77,7 @@ class Recorder(Framework):
         self.errors.append(error)
 
     async def next_offer(self) -> Offer:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             return await self.offers.get()
 
     async def launch(self, master: FakeMaster, *tasks: Task) -> list[TaskVerdict]:
@@ -94,7 +94,7 @@ async def running(framework: Framework, master: FakeMaster) -> AsyncIterator[asy
         await master.subscribed()
         yield task
     finally:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await framework.stop()
             await asyncio.gather(task, return_exceptions=True)
     task.result()

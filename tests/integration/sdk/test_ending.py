@@ -128,7 +128,7 @@ async def test_a_handler_may_tear_down(master: FakeMaster) -> None:
         _settings = replace(HASTY, teardown_timeout_s=60.0)
 
         async def on_offers(self, offers: list[Offer]) -> None:
-            await asyncio.wait_for(self.stop(teardown=True), 10)
+            await asyncio.wait_for(self.stop(teardown=True), 30)
 
     framework = Last(master.address)
     run = asyncio.create_task(framework.run())
@@ -241,7 +241,7 @@ async def test_stop_does_not_wait_for_an_unreachable_master() -> None:
     run = asyncio.create_task(framework.run())
     pending = asyncio.create_task(framework.revive())
     await asyncio.sleep(0)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await framework.stop()
         await run
     with pytest.raises(Unavailable):

@@ -59,7 +59,7 @@ class Peer:
     async def answer(self) -> tuple[int, bytes] | None:
         """Return the gate's answer; None if it closes the connection."""
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 code, size = struct.unpack("!BI", await self.reader.readexactly(5))
                 return code, await self.reader.readexactly(size)
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -190,7 +190,7 @@ async def test_a_handshake_that_ends_after_the_gate_has_closed_leaves_nothing() 
         await gate.close()
         peer.write(struct.pack("!I", len(hello(gate))) + hello(gate))
         writer.write(sent.read())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             with suppress(ConnectionError):
                 while await reader.read(1 << 16):
                     pass
@@ -217,7 +217,7 @@ async def test_plain_text_is_not_answered() -> None:
         content = hello(gate)
         writer.write(struct.pack("!I", len(content)) + content)
         writer.write_eof()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             try:
                 answer = await reader.read()
             except ConnectionError:

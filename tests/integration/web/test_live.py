@@ -36,7 +36,7 @@ class Stream:
     async def next(self) -> Message:
         kind = event_id = ""
         data = None
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while line := (await self.answer.content.readline()).decode():
                 name, _, value = line.rstrip("\n").partition(": ")
                 kind = value if name == "event" else kind
@@ -110,7 +110,7 @@ async def test_the_head_of_the_stream_ends() -> None:
             for method in ("HEAD", "GET"):
                 path = "/api/v1/watch" if method == "HEAD" else "/healthz"
                 writer.write(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(30):
                     head = await reader.readuntil(b"\r\n\r\n")
                 assert head.startswith(b"HTTP/1.1 200")
         finally:

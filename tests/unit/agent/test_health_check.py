@@ -50,7 +50,7 @@ class Checking:
         """Return the parts with a problem in the next report."""
         if wanted is not None:
             self.check.ask(wanted)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             report = await self._reports.get()
         assert report.is_thorough == (wanted is not None and wanted.is_thorough)
         assert len({problem.part for problem in report.problems}) == len(report.problems)

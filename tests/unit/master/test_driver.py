@@ -48,7 +48,7 @@ async def test_failed_commit_ends_the_driver_without_effects() -> None:
     driver = make_driver(recorder)
     await driver.inbox.put(register(1))
     with pytest.raises(Unavailable, match="disk is full"):
-        await asyncio.wait_for(driver.run(), 5)
+        await asyncio.wait_for(driver.run(), 30)
     assert recorder.performed == []
 
 
@@ -116,7 +116,7 @@ async def test_full_inbox_blocks_writers() -> None:
     inbox.put_now(event)
     assert len(inbox) == LIMIT + 1
     inbox.take(10)
-    await asyncio.wait_for(late, 5)
+    await asyncio.wait_for(late, 30)
 
 
 async def test_event_that_can_wait_does_not_wake_the_reader_at_once() -> None:
@@ -129,13 +129,13 @@ async def test_event_that_can_wait_does_not_wake_the_reader_at_once() -> None:
         await asyncio.sleep(0)
     assert not reading.done()
     await inbox.put(register(2))
-    await asyncio.wait_for(reading, 5)
+    await asyncio.wait_for(reading, 30)
     assert inbox.take(10) == [heartbeat, register(2)]
     # Nothing else wakes the reader for the next one.
     reading = asyncio.create_task(inbox.wait(None))
     await asyncio.sleep(0)
     await inbox.put(heartbeat)
-    await asyncio.wait_for(reading, 5)
+    await asyncio.wait_for(reading, 30)
     assert inbox.take(10) == [heartbeat]
 
 
@@ -154,7 +154,7 @@ async def test_deposed_master_performs_no_effects() -> None:
     leading = False
     await driver.inbox.put(subscribe(2))
     with pytest.raises(FailedOver):
-        await asyncio.wait_for(running, 5)
+        await asyncio.wait_for(running, 30)
     assert [type(each).__name__ for each in recorder.performed[before:]] == ["FrameworkRecord"]
 
 
@@ -165,7 +165,7 @@ async def test_newer_master_ends_the_driver_before_anything_is_saved() -> None:
     newer = replace(register(2), claim=Claim.NEWER, objection="commit 9 is not known")
     await driver.inbox.put(newer)
     with pytest.raises(FailedOver, match="commit 9"):
-        await asyncio.wait_for(driver.run(), 5)
+        await asyncio.wait_for(driver.run(), 30)
     assert recorder.performed == []
 
 

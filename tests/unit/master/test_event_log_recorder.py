@@ -111,7 +111,7 @@ async def test_an_event_that_breaks_the_core_is_logged(
     monkeypatch.setattr("croupier.master.batch.steps", broken)
     await driver.inbox.put(register(1))
     with pytest.raises(AssertionError):
-        await asyncio.wait_for(driver.run(), 5)
+        await asyncio.wait_for(driver.run(), 30)
     recorder.close()
     (entry,) = entries(tmp_path / "log")[1:]
     assert entry["event"]["kind"] == "Register"

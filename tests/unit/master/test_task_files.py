@@ -158,7 +158,7 @@ async def test_a_permission_that_is_withdrawn_ends_a_read(
     rule = Rule("r", "client/eve", (Action.READ_OUTPUT,), f"role:{ADS}")
     state.set_access(AccessPolicy(True, rules={"r": rule}))
     chunks = reading(Agents((0, b"ab"), go_on=True), FOLLOW, caller=eve)
-    async with aclosing(chunks), asyncio.timeout(10):
+    async with aclosing(chunks), asyncio.timeout(30):
         assert [(await anext(chunks)).data for _ in range(2)] == [b"", b"ab"]
         waiting = asyncio.ensure_future(anext(chunks))
         other = Rule("o", "client/eve", (Action.VIEW,), f"role:{ADS}")

@@ -64,7 +64,7 @@ async def test_take_waits_for_a_message() -> None:
     await asyncio.sleep(0)
     assert not taking.done()
     outbox.put(Letter(1))
-    assert numbers(await asyncio.wait_for(taking, 1)) == [1]
+    assert numbers(await asyncio.wait_for(taking, 30)) == [1]
 
 
 async def test_a_take_that_is_cancelled_loses_nothing() -> None:
@@ -95,7 +95,7 @@ async def test_closing_wakes_the_reader() -> None:
     taking = asyncio.create_task(outbox.take())
     await asyncio.sleep(0)
     outbox.close()
-    assert await asyncio.wait_for(taking, 1) == []
+    assert await asyncio.wait_for(taking, 30) == []
 
 
 async def test_dropped_messages_are_not_sent() -> None:

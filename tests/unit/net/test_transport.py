@@ -47,7 +47,7 @@ async def test_the_web_proxy_is_not_used(monkeypatch: pytest.MonkeyPatch) -> Non
     await server.start()
     try:
         async with make_channel(Address("127.0.0.1", port)) as channel:
-            await asyncio.wait_for(channel.channel_ready(), 10)
+            await asyncio.wait_for(channel.channel_ready(), 30)
     finally:
         await server.stop(None)
 
@@ -120,7 +120,7 @@ async def cancelled(task: asyncio.Task[None]) -> None:
     assert not task.done()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(task, 5.0)
+        await asyncio.wait_for(task, 30)
 
 
 async def test_a_cancelled_task_that_calls_etcd_ends(monkeypatch: pytest.MonkeyPatch) -> None:

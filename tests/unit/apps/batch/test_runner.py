@@ -76,7 +76,7 @@ async def test_tasks_are_submitted_as_they_become_ready(tmp_path: Path) -> None:
         await eventually(lambda: runner.ids("submit") == ["a.0.1", "b.0.1"])
         assert not runner.over.done()
         await runner.tell("b.0.1", TaskState.FINISHED, exit_code=0)
-        await asyncio.wait_for(runner.over, 5)
+        await asyncio.wait_for(runner.over, 30)
         assert {row.name: row.state for row in runner._state.tasks()} == {
             "a": NodeState.DONE,
             "b": NodeState.DONE,
@@ -129,7 +129,7 @@ async def test_a_failed_attempt_is_tried_again_under_another_id(tmp_path: Path) 
         await runner.tell("a.0.1", TaskState.FAILED, exit_code=3)  # repeated: no effect
         assert runner.machine.tasks[0].failures == 1
         await runner.tell("a.0.2", TaskState.FAILED, exit_code=4)
-        await asyncio.wait_for(runner.over, 5)
+        await asyncio.wait_for(runner.over, 30)
         (row,) = runner._state.tasks()
         assert (row.state, row.launches, row.failures) == (NodeState.FAILED, 2, 2)
         assert (row.reason, row.agent_id) == ("exit code 4", "A1")
@@ -156,7 +156,7 @@ async def test_a_task_that_the_master_refuses_has_failed(tmp_path: Path) -> None
         runner.errors["a.0.1"] = InvalidRequest("no agent can run it")
         await eventually(lambda: runner.ids("reconcile") == ["a.0.1"])
         await runner.tell("a.0.1", TaskState.UNKNOWN)
-        await asyncio.wait_for(runner.over, 5)
+        await asyncio.wait_for(runner.over, 30)
         assert runner.machine.tasks[0].reason == "no agent can run it"
         assert runner.ids("submit") == ["a.0.1"]
 
@@ -167,7 +167,7 @@ async def test_a_task_that_the_master_has_already_runs_on(tmp_path: Path) -> Non
         await eventually(lambda: runner.ids("reconcile") == ["a.0.1"])
         await runner.tell("a.0.1", TaskState.RUNNING)
         await runner.tell("a.0.1", TaskState.FINISHED)
-        await asyncio.wait_for(runner.over, 5)
+        await asyncio.wait_for(runner.over, 30)
         assert runner.ids("submit") == ["a.0.1"]
 
 
@@ -192,7 +192,7 @@ async def test_a_result_that_is_lost_is_a_failure(tmp_path: Path) -> None:
         await runner.tell("a.0.1", TaskState.UNREACHABLE)
         assert (runner.running, runner.machine.counts[NodeState.ACTIVE]) == (set(), 1)
         await runner.tell("a.0.1", TaskState.UNKNOWN)
-        await asyncio.wait_for(runner.over, 5)
+        await asyncio.wait_for(runner.over, 30)
         assert runner.machine.tasks[0].state is NodeState.FAILED
 
 
@@ -210,7 +210,7 @@ async def test_a_killed_process_is_continued(tmp_path: Path) -> None:
         await eventually(lambda: runner.ids("submit") == ["a.3.2"])
         await runner.tell("a.1.1", TaskState.FINISHED)
         await runner.tell("a.3.2", TaskState.FINISHED)
-        await asyncio.wait_for(runner.over, 5)
+        await asyncio.wait_for(runner.over, 30)
 
 
 async def test_stop_withdraws_queued_tasks_and_kills_the_others(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ async def test_stop_withdraws_queued_tasks_and_kills_the_others(tmp_path: Path) 
         await runner.tell("a.1.1", TaskState.FINISHED)
         await runner.tell("a.2.1", TaskState.KILLED, agent_id="", **ended)
         await runner.tell("a.3.1", TaskState.KILLED, agent_id="", **ended)
-        await asyncio.wait_for(stopping, 5)
+        await asyncio.wait_for(stopping, 30)
         states = {row.name: row.state for row in runner._state.tasks()}
         assert states == {
             "a[0]": NodeState.WAITING,
@@ -274,4 +274,4 @@ async def test_a_display_that_fails_ends_the_command(
         runner.is_stopped = asyncio.Event()
         batch = BatchCommand(plan, state, LOCAL)
         with pytest.raises(OSError, match="a broken terminal"):
-            await asyncio.wait_for(batch.serve(runner), 5)
+            await asyncio.wait_for(batch.serve(runner), 30)

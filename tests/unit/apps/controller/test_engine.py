@@ -130,7 +130,7 @@ async def test_another_error_of_a_call_ends_the_command(engine: Scripted) -> Non
     engine.wanted.append("a")
     await engine.on_subscribed("F")
     with pytest.raises(InvalidRequest, match="no such role"):
-        await asyncio.wait_for(engine.over, 5)
+        await asyncio.wait_for(engine.over, 30)
 
 
 async def test_an_error_of_work_beside_the_session_ends_the_command(engine: Scripted) -> None:
@@ -139,7 +139,7 @@ async def test_an_error_of_work_beside_the_session_ends_the_command(engine: Scri
 
     async with engine.serving(fail()):
         with pytest.raises(OSError, match="a broken display"):
-            await asyncio.wait_for(asyncio.shield(engine.over), 5)
+            await asyncio.wait_for(asyncio.shield(engine.over), 30)
     assert engine.stopped.is_set()
     assert not engine.has_session
 
@@ -148,4 +148,4 @@ async def test_the_end_of_the_session_ends_the_command(engine: Scripted) -> None
     engine.stopped.set()
     async with engine.serving():
         with pytest.raises(Unavailable, match="the session with the master ended"):
-            await asyncio.wait_for(asyncio.shield(engine.over), 5)
+            await asyncio.wait_for(asyncio.shield(engine.over), 30)

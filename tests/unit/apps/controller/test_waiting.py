@@ -41,7 +41,7 @@ class Watched:
     async def run(self, **how: Any) -> list[str]:
         """Return what is told until all reasons are."""
         watching = asyncio.create_task(self.watch.run(**how))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await self._all_asked.wait()
         watching.cancel()
         await asyncio.wait({watching})

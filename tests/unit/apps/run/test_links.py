@@ -58,7 +58,7 @@ class Reading:
             for index, task_id in enumerate(task_ids):
                 outputs.follow(index, "a1", "f", task_id)
                 outputs.on_ended(task_id, has_run=True, has_agent=has_agent)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 await outputs.finished()
         return self.out.getvalue()
 
