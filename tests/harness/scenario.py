@@ -34,6 +34,7 @@ from croupier.model.agent_orders import (
 )
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.isolation import Isolation, Limits
+from croupier.model.preemption import parse_min_run
 from croupier.model.principal import PrincipalName
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings, parse_amounts
@@ -44,7 +45,7 @@ from tests.harness.deals import demand_of
 from tests.harness.reasons import reasons_of
 from tests.harness.scenario_agents import AgentCommands
 from tests.harness.scenario_commands import AccessCommands, OperatorCommands
-from tests.harness.scenario_tasks import TaskCommands
+from tests.harness.scenario_tasks import TaskCommands, preemption_of
 from tests.harness.secured_world import NOW_MS, SecuredWorld
 from tests.harness.tenants import TENANTS
 from tests.harness.world import World, in_group, make_task, with_executor, with_volumes
@@ -134,6 +135,7 @@ class Story(AccessCommands, AgentCommands, OperatorCommands, TaskCommands):
             guarantee=parse_amounts(options.get("guarantee", "")),
             limit=parse_amounts(options.get("limit", "")),
             preemption={"on": True, "off": False}.get(options.get("preemption", "")),
+            min_run_ms=parse_min_run(options.get("min_run", "inherit")),
         )
         self.world.state.allocator.set_role(Role(plain[0]), settings)
         self.world.do(TimePassed())
@@ -203,6 +205,7 @@ class Story(AccessCommands, AgentCommands, OperatorCommands, TaskCommands):
         isolation = Isolation("namespaces" in box, "no-network" in box, box * (":" in box))
         named = [f"m-{each}" for each in _several(options.pop("from", ""))]
         volumes = options.pop("volumes", "")
+        preemption = preemption_of(options)
         session, offers = self._sessions[plain[0]], self.world.offers(self._sessions[plain[0]])
         wanted = named or [o.offer_id for o in offers if "all" in plain or o.role == role] or None
         tasks = [
@@ -212,6 +215,7 @@ class Story(AccessCommands, AgentCommands, OperatorCommands, TaskCommands):
                 grace_ms=grace_ms,
                 limits=limits,
                 isolation=isolation,
+                preemption=preemption,
             )
             for task, each in options.items()
         ]

@@ -223,7 +223,9 @@ class OperatorCommands(Commands):
             return
         for each in answer.reasons:
             detail = self._with_names(each.detail)
-            self._out.append(each.cause + (f": {detail}" if each.cause in plain else ""))
+            self._out.append(
+                each.cause + (f": {detail}" if each.cause.replace(" ", "-") in plain else "")
+            )
 
     def _do_list(self, plain: list[str], options: dict[str, str]) -> None:
         """Print what a caller lists: `list tasks|agents|frameworks|roles [FIELD:VALUE ...]`."""

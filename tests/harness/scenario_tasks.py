@@ -12,6 +12,7 @@ from croupier.model.attributes import Constraint, parse_attributes
 from croupier.model.attributes import equals as is_equal
 from croupier.model.demand import Placement
 from croupier.model.ids import FrameworkId, HoldId, Role, TaskId
+from croupier.model.preemption import TaskPreemption
 from croupier.model.resources import Resources
 from croupier.model.task import Source, TaskState, TaskStatus
 from tests.harness.scenario_commands import Commands
@@ -28,6 +29,11 @@ def task_names(words: list[str]) -> list[str]:
     return found
 
 
+def preemption_of(options: dict[str, str]) -> TaskPreemption:
+    """Take what a command says of the preemption of its tasks."""
+    return TaskPreemption(min_run_ms=round(float(options.pop("min_run", 0)) * 1000))
+
+
 def _constraints(text: str) -> tuple[Constraint, ...]:
     return tuple(is_equal(name, str(value)) for name, value in parse_attributes(text).items())
 
@@ -37,9 +43,10 @@ class TaskCommands(Commands):
 
     def _do_submit(self, plain: list[str], options: dict[str, str]) -> None:
         resources = options.get("each", "cpus:1;mem:1GB")
-        volumes = options.get("volumes", "")
+        volumes, preemption = options.get("volumes", ""), preemption_of(options)
         tasks = tuple(
-            with_volumes(make_task(name, resources), volumes) for name in task_names(plain[1:])
+            replace(with_volumes(make_task(name, resources), volumes), preemption=preemption)
+            for name in task_names(plain[1:])
         )
         if "group" in options:
             tasks = tuple(in_group(options["group"], task) for task in tasks)

@@ -14,6 +14,7 @@ from croupier.model.executor import ExecutorSpec
 from croupier.model.ids import TaskId
 from croupier.model.isolation import Isolation, Limits, feature_names, parse_limits
 from croupier.model.output_bound import NO_OUTPUT_BOUND, OutputBound, parse_output_size
+from croupier.model.preemption import TaskPreemption
 from croupier.model.resources import Resources
 from croupier.model.secrets import SecretValues, looks_secret
 from croupier.model.task import Command, TaskInfo
@@ -68,6 +69,7 @@ class Task:
         executor_id: str = "",
         data: bytes = b"",
         volumes: Sequence[VolumeMount] = (),
+        min_run_s: float = 0.0,
     ) -> None:
         """Describe a task.
 
@@ -107,6 +109,8 @@ class Task:
                 `croupier.sdk.executor.Executor`.
             executor_id: the task id of the executor that runs the task, on the same agent, in
                 place of a command. It has been launched, or stands before this task.
+            min_run_s: seconds for which it runs before it may be preempted, at most a day. The
+                larger one of this and the setting of its role counts.
             data: for that executor, or of the executor itself; at most 128 KiB.
 
         Raises:
@@ -135,6 +139,7 @@ class Task:
             executor_id=TaskId(executor_id),
             data=data,
             volumes=tuple(volumes),
+            preemption=TaskPreemption(to_milliseconds("the minimum run time", min_run_s)),
         )
         check_task(self.info)
         for variable, value in self.info.command.environment.items():

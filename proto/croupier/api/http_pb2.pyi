@@ -288,6 +288,7 @@ class RoleChange(_message.Message):
     LIMIT_FIELD_NUMBER: _builtins.int
     PREEMPTION_FIELD_NUMBER: _builtins.int
     RESET_FIELD_NUMBER: _builtins.int
+    MIN_RUN_FIELD_NUMBER: _builtins.int
     role: _builtins.str
     weight: _builtins.float
     """Above 0; a part among siblings."""
@@ -297,6 +298,10 @@ class RoleChange(_message.Message):
     """As `guarantee`."""
     preemption: _builtins.str
     """`inherit` is that of the role above."""
+    min_run: _builtins.str
+    """Such as `10m`: no task is preempted before it has run for so long; `inherit` is that of the
+    role above.
+    """
     @_builtins.property
     def resource_weights(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """By resource, what the weight is multiplied by for it."""
@@ -315,15 +320,18 @@ class RoleChange(_message.Message):
         limit: _builtins.str | None = ...,
         preemption: _builtins.str | None = ...,
         reset: _abc.Iterable[_builtins.str] | None = ...,
+        min_run: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_guarantee", b"_guarantee", "_limit", b"_limit", "_preemption", b"_preemption", "_weight", b"_weight", "guarantee", b"guarantee", "limit", b"limit", "preemption", b"preemption", "weight", b"weight"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_guarantee", b"_guarantee", "_limit", b"_limit", "_min_run", b"_min_run", "_preemption", b"_preemption", "_weight", b"_weight", "guarantee", b"guarantee", "limit", b"limit", "min_run", b"min_run", "preemption", b"preemption", "weight", b"weight"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_guarantee", b"_guarantee", "_limit", b"_limit", "_preemption", b"_preemption", "_weight", b"_weight", "guarantee", b"guarantee", "limit", b"limit", "preemption", b"preemption", "reset", b"reset", "resource_weights", b"resource_weights", "role", b"role", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_guarantee", b"_guarantee", "_limit", b"_limit", "_min_run", b"_min_run", "_preemption", b"_preemption", "_weight", b"_weight", "guarantee", b"guarantee", "limit", b"limit", "min_run", b"min_run", "preemption", b"preemption", "reset", b"reset", "resource_weights", b"resource_weights", "role", b"role", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__guarantee: _TypeAlias = _typing.Literal["guarantee"]  # noqa: Y015
     _WhichOneofArgType__guarantee: _TypeAlias = _typing.Literal["_guarantee", b"_guarantee"]  # noqa: Y015
     _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
     _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
+    _WhichOneofReturnType__min_run: _TypeAlias = _typing.Literal["min_run"]  # noqa: Y015
+    _WhichOneofArgType__min_run: _TypeAlias = _typing.Literal["_min_run", b"_min_run"]  # noqa: Y015
     _WhichOneofReturnType__preemption: _TypeAlias = _typing.Literal["preemption"]  # noqa: Y015
     _WhichOneofArgType__preemption: _TypeAlias = _typing.Literal["_preemption", b"_preemption"]  # noqa: Y015
     _WhichOneofReturnType__weight: _TypeAlias = _typing.Literal["weight"]  # noqa: Y015
@@ -332,6 +340,8 @@ class RoleChange(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__guarantee) -> _WhichOneofReturnType__guarantee | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__limit) -> _WhichOneofReturnType__limit | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__min_run) -> _WhichOneofReturnType__min_run | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__preemption) -> _WhichOneofReturnType__preemption | None: ...
     @_typing.overload

@@ -44,6 +44,7 @@ PARTS_OF_ROLE: Final[Mapping[str, pb.RoleChange.Part.ValueType]] = {
     "guarantee": pb.RoleChange.PART_GUARANTEE,
     "limit": pb.RoleChange.PART_LIMIT,
     "preemption": pb.RoleChange.PART_PREEMPTION,
+    "min_run": pb.RoleChange.PART_MIN_RUN,
 }
 MOST_CHANGES: Final = 100
 
@@ -323,7 +324,7 @@ SHAPES: Final[Mapping[str, Shape]] = {
     "RoleView": Shape(
         "Role",
         "settings",
-        "role weight weight_milli resource_weights guarantee limit preemption",
+        "role weight weight_milli resource_weights guarantee limit preemption min_run_s",
         made={
             "weight": Form(NUMBER, lambda role: _weight(_weight_milli(role))),
             "weight_milli": Form(INTEGER, _weight_milli, "the weight in thousandths."),
@@ -344,7 +345,7 @@ SHAPES: Final[Mapping[str, Shape]] = {
         "task_id name framework_id framework_name agent_id hostname role state reason source"
         " message exit_code signal pid time_ms since_ms submitted_ms placed_ms started_ms ended_ms"
         " resources limits usage isolation group executor_id command=argv shell secrets labels"
-        " hold_id volumes",
+        " hold_id volumes preemption",
         nullable="since_ms command shell secrets",
         made={
             "limits": Form(_LIMITS, lambda task: _limits(task.task)),
@@ -357,6 +358,11 @@ SHAPES: Final[Mapping[str, Shape]] = {
                 or_null(task_pb2.TaskGroup.DESCRIPTOR),
                 lambda task: task.task.group if task.task.HasField("group") else None,
                 "null if it is in none.",
+            ),
+            "preemption": Form(
+                or_null(task_pb2.TaskPreemption.DESCRIPTOR),
+                lambda task: task.task.preemption if task.task.HasField("preemption") else None,
+                "null unless it was requested.",
             ),
             "labels": Form(
                 or_null(array(task_pb2.Label.DESCRIPTOR)),

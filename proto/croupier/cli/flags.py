@@ -164,6 +164,7 @@ TaskAgentFlag = Annotated[
 ]
 RoleName = Annotated[str, Parameter(help="The role, such as ads or ads/prod.")]
 TimeoutFlag = Annotated[float | None, read_by(parse_duration, name="--timeout")]
+MinRunFlag = Annotated[float, read_by(parse_duration, name="--min-run")]
 CompletionFlag = Annotated[float | None, read_by(parse_duration, name="--max-completion")]
 ResourcesWaitFlag = Annotated[float | None, read_by(parse_duration, name="--wait-for-resources")]
 GraceFlag = Annotated[int | None, read_by(parse_grace_ms, name="--grace")]

@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from croupier.model.durations import duration_text
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import Role
+from croupier.model.preemption import check_min_run
 from croupier.model.resources import check_names, check_spelling, in_order
 from croupier.model.scalar import (
     MILLI,
@@ -40,6 +42,8 @@ class RoleSettings:
             not named is not limited.
         preemption: False: the role neither preempts nor is preempted. None: as its parent,
             and at the top as the cluster.
+        min_run_ms: no task of the role is preempted before it has run for so long. None: as its
+            parent, and at the top 0.
     """
 
     weight: int = MILLI
@@ -47,6 +51,7 @@ class RoleSettings:
     guarantee: Mapping[str, int] = field(default_factory=dict)
     limit: Mapping[str, int] = field(default_factory=dict)
     preemption: bool | None = None
+    min_run_ms: int | None = None
 
     @property
     def is_default(self) -> bool:
@@ -57,6 +62,7 @@ class RoleSettings:
             and not any(self.guarantee.values())
             and not self.limit
             and self.preemption is None
+            and self.min_run_ms is None
         )
 
     def __str__(self) -> str:
@@ -67,6 +73,8 @@ class RoleSettings:
         texts += [f"preemption {'on' if self.preemption else 'off'}"] * (
             self.preemption is not None
         )
+        if self.min_run_ms is not None:
+            texts.append(f"minimum run time {duration_text(self.min_run_ms / 1000)}")
         return ", ".join(texts)
 
     def check(self) -> None:
@@ -76,6 +84,7 @@ class RoleSettings:
         its limit.
         """
         check_weight("the weight", self.weight)
+        check_min_run(self.min_run_ms or 0)
         for named in (self.resource_weights, self.guarantee, self.limit):
             check_names(list(named))
         for name, weight in self.resource_weights.items():

@@ -30,6 +30,7 @@ from croupier.model.isolation import (
     Usage,
 )
 from croupier.model.output_bound import NO_OUTPUT_BOUND, OutputBound
+from croupier.model.preemption import NO_PREEMPTION, TaskPreemption
 from croupier.model.resources import Resources
 from croupier.model.secrets import WITHHELD, SealedValue
 from croupier.model.task_group import GroupPart, TaskGroup
@@ -238,6 +239,7 @@ class TaskInfo:
         data: bytes for that executor, or of the executor itself.
         group: its membership in a group; None: it is in none.
         volumes: the volumes that it uses.
+        preemption: its rules when it is taken back for a starving framework.
         encoded: the message that describes it, as it came, so that it need not be written again;
             empty if there is none. A copy that differs has none. It holds no secret.
     """
@@ -257,6 +259,7 @@ class TaskInfo:
     data: bytes = b""
     group: TaskGroup | None = None
     volumes: tuple[VolumeMount, ...] = ()
+    preemption: TaskPreemption = NO_PREEMPTION
     encoded: bytes = field(init=False, default=b"", compare=False, repr=False)
 
     def with_encoded(self, encoded: bytes) -> TaskInfo:

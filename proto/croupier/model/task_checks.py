@@ -46,6 +46,7 @@ def check_task(task: TaskInfo) -> None:
         raise InvalidRequest("the time to complete must be between 0 and 366 days")
     task.limits.check()
     task.output.check()
+    task.preemption.check()
     _check_limits(task)
     task.isolation.check()
     if task.volumes:

@@ -831,6 +831,7 @@ class RoleSettings(_message.Message):
     GUARANTEE_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     PREEMPTION_FIELD_NUMBER: _builtins.int
+    MIN_RUN_MS_FIELD_NUMBER: _builtins.int
     weight_milli: _builtins.int
     """The weight in thousandths.
 
@@ -838,6 +839,11 @@ class RoleSettings(_message.Message):
     """
     preemption: Global___Preemption.ValueType
     """Absent is inherited."""
+    min_run_ms: _builtins.int
+    """None of its tasks is preempted before it has run for so long.
+
+    Absent is inherited; at the top it is 0. At most 24 hours.
+    """
     @_builtins.property
     def resource_weights(self) -> _containers.RepeatedCompositeFieldContainer[_resources_pb2.NamedScalar]:
         """By resource, what the weight is multiplied by for it.
@@ -864,13 +870,19 @@ class RoleSettings(_message.Message):
         guarantee: _abc.Iterable[_resources_pb2.NamedScalar] | None = ...,
         limit: _abc.Iterable[_resources_pb2.NamedScalar] | None = ...,
         preemption: Global___Preemption.ValueType = ...,
+        min_run_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_weight_milli", b"_weight_milli", "weight_milli", b"weight_milli"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_min_run_ms", b"_min_run_ms", "_weight_milli", b"_weight_milli", "min_run_ms", b"min_run_ms", "weight_milli", b"weight_milli"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_weight_milli", b"_weight_milli", "guarantee", b"guarantee", "limit", b"limit", "preemption", b"preemption", "resource_weights", b"resource_weights", "weight_milli", b"weight_milli"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_run_ms", b"_min_run_ms", "_weight_milli", b"_weight_milli", "guarantee", b"guarantee", "limit", b"limit", "min_run_ms", b"min_run_ms", "preemption", b"preemption", "resource_weights", b"resource_weights", "weight_milli", b"weight_milli"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__min_run_ms: _TypeAlias = _typing.Literal["min_run_ms"]  # noqa: Y015
+    _WhichOneofArgType__min_run_ms: _TypeAlias = _typing.Literal["_min_run_ms", b"_min_run_ms"]  # noqa: Y015
     _WhichOneofReturnType__weight_milli: _TypeAlias = _typing.Literal["weight_milli"]  # noqa: Y015
     _WhichOneofArgType__weight_milli: _TypeAlias = _typing.Literal["_weight_milli", b"_weight_milli"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__min_run_ms) -> _WhichOneofReturnType__min_run_ms | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__weight_milli) -> _WhichOneofReturnType__weight_milli | None: ...
 
 Global___RoleSettings: _TypeAlias = RoleSettings  # noqa: Y015
@@ -925,6 +937,7 @@ class RoleChange(_message.Message):
         PART_GUARANTEE: RoleChange._Part.ValueType  # 3
         PART_LIMIT: RoleChange._Part.ValueType  # 4
         PART_PREEMPTION: RoleChange._Part.ValueType  # 5
+        PART_MIN_RUN: RoleChange._Part.ValueType  # 8
 
     class Part(_Part, metaclass=_PartEnumTypeWrapper): ...
     PART_UNSPECIFIED: RoleChange.Part.ValueType  # 0
@@ -933,6 +946,7 @@ class RoleChange(_message.Message):
     PART_GUARANTEE: RoleChange.Part.ValueType  # 3
     PART_LIMIT: RoleChange.Part.ValueType  # 4
     PART_PREEMPTION: RoleChange.Part.ValueType  # 5
+    PART_MIN_RUN: RoleChange.Part.ValueType  # 8
 
     ROLE_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int

@@ -529,6 +529,7 @@ class TaskInfo(_message.Message):
     DATA_FIELD_NUMBER: _builtins.int
     GROUP_FIELD_NUMBER: _builtins.int
     VOLUMES_FIELD_NUMBER: _builtins.int
+    PREEMPTION_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     name: _builtins.str
     max_completion_ms: _builtins.int
@@ -567,6 +568,10 @@ class TaskInfo(_message.Message):
     def volumes(self) -> _containers.RepeatedCompositeFieldContainer[Global___VolumeMount]:
         """At most 16. The task is launched only where they are."""
 
+    @_builtins.property
+    def preemption(self) -> Global___TaskPreemption:
+        """Its rules when it is taken back for a starving framework."""
+
     def __init__(
         self,
         *,
@@ -585,14 +590,39 @@ class TaskInfo(_message.Message):
         data: _builtins.bytes = ...,
         group: Global___TaskGroup | None = ...,
         volumes: _abc.Iterable[Global___VolumeMount] | None = ...,
+        preemption: Global___TaskPreemption | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "executor", b"executor", "group", b"group", "isolation", b"isolation", "kill_policy", b"kill_policy", "limits", b"limits", "output", b"output", "resources", b"resources"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "executor", b"executor", "group", b"group", "isolation", b"isolation", "kill_policy", b"kill_policy", "limits", b"limits", "output", b"output", "preemption", b"preemption", "resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "data", b"data", "executor", b"executor", "executor_id", b"executor_id", "group", b"group", "isolation", b"isolation", "kill_policy", b"kill_policy", "labels", b"labels", "limits", b"limits", "max_completion_ms", b"max_completion_ms", "name", b"name", "output", b"output", "resources", b"resources", "task_id", b"task_id", "volumes", b"volumes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "data", b"data", "executor", b"executor", "executor_id", b"executor_id", "group", b"group", "isolation", b"isolation", "kill_policy", b"kill_policy", "labels", b"labels", "limits", b"limits", "max_completion_ms", b"max_completion_ms", "name", b"name", "output", b"output", "preemption", b"preemption", "resources", b"resources", "task_id", b"task_id", "volumes", b"volumes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TaskInfo: _TypeAlias = TaskInfo  # noqa: Y015
+
+@_typing.final
+class TaskPreemption(_message.Message):
+    """The rules of a task that is taken back for a starving framework."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MIN_RUN_MS_FIELD_NUMBER: _builtins.int
+    min_run_ms: _builtins.int
+    """It is not preempted before it has run for so long; the larger one of this and the setting of
+    its role counts. At most 24 hours.
+    """
+    def __init__(
+        self,
+        *,
+        min_run_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["min_run_ms", b"min_run_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TaskPreemption: _TypeAlias = TaskPreemption  # noqa: Y015
 
 @_typing.final
 class VolumeMount(_message.Message):

@@ -24,6 +24,7 @@ def settings_to_wire(settings: RoleSettings) -> pb.RoleSettings:
         guarantee=_to_wire(settings.guarantee),
         limit=_to_wire(settings.limit),
         preemption=_PREEMPTION_OUT[settings.preemption],
+        min_run_ms=settings.min_run_ms,
     )
 
 
@@ -37,6 +38,7 @@ def settings_from_wire(wire: pb.RoleSettings) -> RoleSettings:
         guarantee=_from_wire(wire.guarantee),
         limit=_from_wire(wire.limit),
         preemption=_PREEMPTION[wire.preemption],
+        min_run_ms=wire.min_run_ms if wire.HasField("min_run_ms") else None,
     )
     settings.check()
     return settings

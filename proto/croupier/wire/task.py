@@ -18,6 +18,7 @@ from croupier.model.errors import InvalidRequest
 from croupier.model.executor import MAX_TIMEOUT_MS, ExecutorSpec, check_message
 from croupier.model.ids import AgentId, FrameworkId, HoldId, TaskId, check_id, check_role
 from croupier.model.output_bound import MAX_FILES, MAX_SIZE, NO_OUTPUT_BOUND, OutputBound
+from croupier.model.preemption import MAX_MIN_RUN_MS, NO_PREEMPTION, TaskPreemption
 from croupier.model.resources import Resources
 from croupier.model.secrets import MAX_SECRETS, NO_SECRETS, WITHHELD, SecretValues
 from croupier.model.task import (
@@ -69,6 +70,9 @@ EXECUTOR: Final = mapped(
     shutdown_grace_ms=at_most(MAX_TIMEOUT_MS + 1),
 )
 VOLUME: Final = mapped(VolumeMount, pb.VolumeMount)
+PREEMPTION: Final = mapped(
+    TaskPreemption, pb.TaskPreemption, min_run_ms=at_most(MAX_MIN_RUN_MS + 1)
+)
 GROUP: Final = mapped(TaskGroup, pb.TaskGroup, part=Both(int, lambda number: _part(number)))
 USAGE: Final = mapped(
     isolation.Usage,
@@ -108,6 +112,9 @@ def task_to_wire(task: TaskInfo, secrets: SecretValues = NO_SECRETS) -> pb.TaskI
         data=task.data,
         group=None if task.group is None else GROUP.to_wire(task.group),
         volumes=[VOLUME.to_wire(mount) for mount in task.volumes],
+        preemption=None
+        if task.preemption == NO_PREEMPTION
+        else PREEMPTION.to_wire(task.preemption),
     )
 
 
@@ -154,6 +161,9 @@ def task_from_wire(wire: pb.TaskInfo) -> TaskInfo:
         data=wire.data,
         group=GROUP.from_wire(wire.group) if wire.HasField("group") else None,
         volumes=tuple(map(VOLUME.from_wire, wire.volumes)),
+        preemption=PREEMPTION.from_wire(wire.preemption)
+        if wire.HasField("preemption")
+        else NO_PREEMPTION,
     )
     return task if command.secrets else task.with_encoded(wire.SerializeToString())
 

@@ -190,12 +190,13 @@ async def test_dry_runs_count_the_holds_that_would_end(api: Api) -> None:
 
 
 async def test_roles_and_frameworks_are_changed_after_a_dry_run(api: Api) -> None:
-    change = {"role": "ads", "weight": 2.5, "limit": "cpus:4", "preemption": "off"}
+    change = {"role": "ads", "weight": 2.5, "limit": "cpus:4", "min_run": "10m"}
     for dry_run in (True, False):
         body = {"changes": [change], "dry_run": dry_run}
         status, answer, _ = await api.post("/api/v1/roles", body)
         assert (status, answer["dry_run"]) == (200, dry_run)
         assert answer["roles"][0]["after"]["weight"] == 2.5
+        assert answer["roles"][0]["after"]["min_run_s"] == 600
         # Not before the next answer is made.
         _, roles, _ = await api.get(f"/api/v1/roles?text=ads&limit={10 + dry_run}")
         assert roles["items"][0]["weight"] == (1 if dry_run else 2.5)
@@ -223,6 +224,7 @@ BAD_BODIES: tuple[tuple[str, Any, int, str], ...] = (
     ("roles", {"changes": [{"role": "ads", "weight": -1}]}, 400, "weight"),
     ("roles", {"changes": [{"role": "ads", "limit": "cpu=4"}]}, 400, "cpu"),
     ("roles", {"changes": [{"role": "ads", "preemption": "of"}]}, 400, "did you mean off?"),
+    ("roles", {"changes": [{"role": "ads", "min_run": "25h"}]}, 400, "between 0 and 24 hours"),
     ("roles", {"changes": [{"role": "a b", "weight": 1}]}, 400, "role"),
 )
 

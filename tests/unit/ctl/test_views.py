@@ -61,7 +61,12 @@ ROLE = pb.RoleView(
     role="ads",
     settings=settings_to_wire(
         RoleSettings(
-            2500, {"gpus": 500}, {"cpus": 4000}, {"cpus": 8000, "mem": 0}, preemption=False
+            2500,
+            {"gpus": 500},
+            {"cpus": 4000},
+            {"cpus": 8000, "mem": 0},
+            preemption=False,
+            min_run_ms=600_000,
         )
     ),
     entitlement_ppm=600_000,
@@ -174,8 +179,8 @@ ROLE  WEIGHT  SHARE  ENTITLED  GUARANTEE  LIMIT           FRAMEWORKS  RUNNING  Q
 ads      2.5  0.500     0.600  cpus:4     cpus:8;mem:0MB           0        2       0  cpus:2  -
 ROLE  WEIGHT  RESOURCES  SHARE  ENTITLED
 ads      2.5  gpus=0.5   0.500     0.600
-ROLE  GUARANTEE  LIMIT           PREEMPTION  USED    OFFERED
-ads   cpus:4     cpus:8;mem:0MB  off         cpus:2  -
+ROLE  GUARANTEE  LIMIT           PREEMPTION  MIN-RUN  USED    OFFERED
+ads   cpus:4     cpus:8;mem:0MB  off         10m      cpus:2  -
 OFFER  FRAMEWORK  HOST  ROLE  LEASE  RESOURCES  FRAMEWORK-ID  AGENT-ID
 o1     f1         a1    ads     10s  cpus:2     f1            a1
 TASK  NAME   FRAMEWORK  HOST  ROLE  STATE   CODE  WHY  RESOURCES  AGE  FRAMEWORK-ID  AGENT-ID

@@ -45,6 +45,8 @@ def test_settings_equal_to_the_default_are_default() -> None:
         RoleSettings(limit={"cpus": 0}),
         RoleSettings(preemption=True),
         RoleSettings(preemption=False),
+        RoleSettings(min_run_ms=0),
+        RoleSettings(min_run_ms=86_400_000),
     ],
 )
 def test_other_settings_are_legal_and_not_default(settings: RoleSettings) -> None:
@@ -56,6 +58,7 @@ def test_other_settings_are_legal_and_not_default(settings: RoleSettings) -> Non
     ("settings", "says"),
     [
         (RoleSettings(weight=0), "above 0"),
+        (RoleSettings(min_run_ms=86_400_001), "between 0 and 24 hours"),
         (RoleSettings(weight=-1000), "above 0 and at most 1000000, not -1"),
         (RoleSettings(weight=1_000_000_001), "at most 1000000"),
         (RoleSettings(resource_weights={"cpus": 0}), "the weight of cpus"),

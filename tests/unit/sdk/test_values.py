@@ -63,12 +63,14 @@ class TestTask:
             namespaces=True,
             network=False,
             max_completion_s=1.5,
+            min_run_s=0.5,
             output_size="1MB",
             output_files=3,
         )
         assert task.limits == Limits(cpus=1500, mem=1_024_000, pids=100)
         assert task.isolation == Isolation(True, True, "docker://debian:12")
         assert task.info.max_completion_ms == 1500
+        assert task.info.preemption.min_run_ms == 500
         assert task.info.output == OutputBound(1024**2, 3)
         assert task_from_wire(task_to_wire(task.info)) == task.info
         assert task.needs == {
@@ -89,6 +91,7 @@ class TestTask:
             ({"image": "debian"}, "give docker://NAME"),
             ({"max_completion_s": 0}, "more than 0"),
             ({"max_completion_s": -1}, "between 0"),
+            ({"min_run_s": 86_401}, "between 0 and 24 hours"),
         ],
     )
     def test_isolation_that_cannot_be_is_refused(self, asked: dict[str, Any], why: str) -> None:

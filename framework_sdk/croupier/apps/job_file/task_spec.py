@@ -11,6 +11,7 @@ from croupier.apps.job_file.section import Section
 from croupier.model.attributes import ISOLATION, Operator
 from croupier.model.errors import InvalidRequest
 from croupier.model.isolation import parse_limits
+from croupier.model.preemption import MAX_MIN_RUN_MS
 from croupier.model.scalar import check_units, parse_pairs
 from croupier.model.task_checks import MAX_GRACE_MS
 from croupier.sdk import Constraint, Limits, Resources, Task, enforces
@@ -26,6 +27,7 @@ DEFAULT_RESOURCES: Final = Resources.parse("cpus:1;mem:128MB")
 TASK_KEYS: Final = (
     *("command", "shell", "resources", "limits", "env", "user", "image"),
     *("namespaces", "network", "timeout", "grace", "constraints", "retries", "backoff", "beside"),
+    "min_run",
 )
 # Those of a task that runs beside another one, whose agent, time and retries count.
 _BESIDE_KEYS: Final = (
@@ -93,6 +95,7 @@ class TaskSpec:
         timeout_s: seconds after which a task that still runs is ended; None: never.
         grace_s: seconds between SIGTERM and SIGKILL.
         retries: how many more times a failed task is run.
+        min_run_s: seconds for which it runs before it may be preempted.
         part: of a task beside another one.
         beside: the tasks that run beside this one as its group, by name.
     """
@@ -113,6 +116,7 @@ class TaskSpec:
     backoff: Backoff = Backoff()
     part: str = "member"
     beside: Mapping[str, TaskSpec] = field(default_factory=dict)
+    min_run_s: float = 0.0
 
     @property
     def total(self) -> Resources:
@@ -145,6 +149,7 @@ class TaskSpec:
             image=self.image,
             namespaces=self.namespaces,
             network=self.network,
+            min_run_s=self.min_run_s,
             part="leader" if self.beside else self.part,
         )
 
@@ -228,6 +233,7 @@ def read_task(
         retries=section.whole("retries", defaults.retries, most=MAX_RETRIES),
         backoff=_backoff(section, defaults.backoff),
         beside=defaults.beside,
+        min_run_s=section.duration("min_run", defaults.min_run_s, most=MAX_MIN_RUN_MS / 1000),
     )
     if "beside" in section:
         others = _beside(section.required("beside"), spec, defaults if needs_command else spec)

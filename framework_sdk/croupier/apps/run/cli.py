@@ -7,7 +7,14 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from croupier.cli.flags import LOCAL, CompletionFlag, MasterFlag, ResourcesWaitFlag, TimeoutFlag
+from croupier.cli.flags import (
+    LOCAL,
+    CompletionFlag,
+    MasterFlag,
+    MinRunFlag,
+    ResourcesWaitFlag,
+    TimeoutFlag,
+)
 
 
 def run(
@@ -27,6 +34,7 @@ def run(
     user: str = "",
     limit: Annotated[list[str] | None, Parameter(negative="")] = None,
     max_completion: CompletionFlag = None,
+    min_run: MinRunFlag = 0.0,
     image: str = "",
     namespaces: Annotated[bool, Parameter(negative="")] = False,
     no_network: Annotated[bool, Parameter(name="--no-network", negative="")] = False,
@@ -70,6 +78,7 @@ def run(
             held to --mem and --disk, and may use idle cpus.
         max_completion: End a task that still runs after this time, such as 60s; no limit if not
             given.
+        min_run: Time for which each task runs before it may be preempted, such as 10m, at most 24h.
         image: Run in this root file system: docker://NAME, oci:PATH:TAG or dir:PATH on the agent.
         namespaces: Give the command its own view of the machine: processes, /tmp, a read-only
             system.
@@ -103,6 +112,7 @@ def run(
             "user": user,
             "limits": ";".join(limit or ()),
             "max_completion_s": max_completion,
+            "min_run_s": min_run,
             "image": image,
             "namespaces": namespaces,
             "network": not no_network,

@@ -37,11 +37,13 @@ from croupier.ctl.views.role import (
     QUOTAS,
     WEIGHTS,
     has_quota,
+    min_run_text,
     preemption_text,
     resource_weights_text,
 )
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import check_role
+from croupier.model.preemption import parse_min_run
 from croupier.model.roles import RoleSettings, parse_amounts, parse_weight
 from croupier.v1 import operator_pb2 as pb
 from croupier.wire.roles import settings_to_wire
@@ -51,6 +53,7 @@ QUOTA_PARTS = (
     pb.RoleChange.PART_GUARANTEE,
     pb.RoleChange.PART_LIMIT,
     pb.RoleChange.PART_PREEMPTION,
+    pb.RoleChange.PART_MIN_RUN,
 )
 
 weights = family("weights")
@@ -112,7 +115,7 @@ def quota_list(*, master: MasterFlag = LOCAL, as_json: JsonListFlag = False) -> 
 
 @quota.command(name="get")
 def quota_get(role: RoleName, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = False) -> None:
-    """Show the guarantee, the limit and the preemption setting of one role."""
+    """Show the guarantee, the limit and the settings of preemption of one role."""
     _show_role(master, role, QUOTAS, as_json=as_json)
 
 
@@ -124,12 +127,13 @@ def quota_set(
     guarantee: str | None = None,
     limit: str | None = None,
     preemption: str | None = None,
+    min_run: str | None = None,
     dry_run: DryRunFlag = False,
     force: ForceFlag = False,
     master: MasterFlag = LOCAL,
     as_json: JsonFlag = False,
 ) -> None:
-    """Set the guarantee, the limit or the preemption setting of a role.
+    """Set the guarantee, the limit or a setting of preemption of a role.
 
     The change takes effect at once, and stays until the next one. Settings that are not given keep
     their value.
@@ -141,14 +145,16 @@ def quota_set(
             the limit.
         preemption: on, off (the role neither preempts nor is preempted), or inherit (as its
             parent).
+        min_run: Time for which each task of the role runs before it may be preempted, such as 10m,
+            at most 24h; or inherit (as its parent). A task may ask for more.
     """
-    wanted = quota_change(role, guarantee, limit, preemption)
+    wanted = quota_change(role, guarantee, limit, preemption, min_run)
     _change_role(wanted, Change(dry_run, master, as_json), force=force)
 
 
 @quota.command(name="remove")
 def quota_remove(role: RoleName, /, *, change: Change = CHANGE) -> None:
-    """Remove the guarantee, the limit and the preemption setting of a role."""
+    """Remove the guarantee, the limit and the settings of preemption of a role."""
     _change_role(role_change(role, None, QUOTA_PARTS), change)
 
 
@@ -179,19 +185,24 @@ def weight_change(role: str, weight: str, resources: Sequence[str]) -> pb.RoleCh
 
 
 def quota_change(
-    role: str, guarantee: str | None, limit: str | None, preemption: str | None
+    role: str,
+    guarantee: str | None,
+    limit: str | None,
+    preemption: str | None,
+    min_run: str | None,
 ) -> pb.RoleChange:
     """Return the change of `quota set`; raises InvalidRequest if all are None, or malformed."""
-    given = (guarantee, limit, preemption)
+    given = (guarantee, limit, preemption, min_run)
     parts = [part for part, text in zip(QUOTA_PARTS, given, strict=True) if text is not None]
     if not parts:
-        raise InvalidRequest("give --guarantee, --limit or --preemption")
+        raise InvalidRequest("give --guarantee, --limit, --preemption or --min-run")
     if preemption not in (None, *PREEMPTION):
         raise InvalidRequest(f"--preemption is on, off or inherit, not {preemption!r}")
     settings = RoleSettings(
         guarantee=parse_amounts(guarantee or ""),
         limit=parse_amounts(limit or ""),
         preemption=PREEMPTION[preemption] if preemption is not None else None,
+        min_run_ms=parse_min_run(min_run or "inherit"),
     )
     return role_change(role, settings, parts)
 
@@ -232,6 +243,9 @@ def _differences(before: View, after: View) -> Iterator[str]:
     if before["preemption"] is not after["preemption"]:
         was, now = (preemption_text(each["preemption"]) for each in (before, after))
         yield f"preemption {was or 'inherited'} -> {now or 'inherited'}"
+    if before["min_run_s"] != after["min_run_s"]:
+        was, now = (min_run_text(each["min_run_s"]) for each in (before, after))
+        yield f"minimum run time {was or 'inherited'} -> {now or 'inherited'}"
     if before["entitlement_ppm"] != after["entitlement_ppm"]:
         yield f"entitled to {before['entitlement']:.3f} -> {after['entitlement']:.3f}"
 

@@ -12,7 +12,7 @@ from croupier.cli.terminal import View, many
 from croupier.ctl.views import agent as agents
 from croupier.ctl.views import framework as frameworks
 from croupier.ctl.views.framework import framework_lines, reason_lines
-from croupier.ctl.views.role import preemption_text, resource_weights_text
+from croupier.ctl.views.role import min_run_text, preemption_text, resource_weights_text
 from croupier.ctl.views.task import TASKS
 from croupier.model.durations import duration_text
 from croupier.model.printable import printable
@@ -69,6 +69,7 @@ def role_page(found: View, width: int | None) -> Iterator[str]:
     yield f"  limit: {role['limit']['text'] or 'none'}"
     inherited = "as in the role above"
     yield f"  preemption: {preemption_text(role['preemption']) or inherited}"
+    yield f"  minimum run time: {min_run_text(role['min_run_s']) or inherited}"
     yield ""
     yield f"{many(role['frameworks'], 'framework')}" + (":" if found["frameworks"] else "")
     if found["frameworks"]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from croupier.cli.table import Column, Table, age, amount, number, object_id, text
 from croupier.cli.terminal import View, demand_text, many, named, running
-from croupier.ctl.views.role import preemption_text, resource_weights_text
+from croupier.ctl.views.role import min_run_text, preemption_text, resource_weights_text
 from croupier.model.durations import duration_text
 
 # Policies that compare shares; only drf has entitlements.
@@ -23,6 +23,7 @@ _ADVICE = {
     "does not fit": "demand smaller units, or add larger agents",
     "below the minimum useful amount": "declare a demand: it is offered even small amounts",
     "constraint": "relax the demand's constraints, or add agents that meet them",
+    "minimum run time": "wait for it, or a shorter one: croupier quota set {role} --min-run ...",
     "limit": "croupier quota set {role} --limit ..., or wait until tasks of {role} end",
     "guarantee": "{role} is below its guarantee and comes first: croupier quota get {role}",
     "in use": "wait for tasks to end or offers to be answered, or add agents",
@@ -158,6 +159,8 @@ def _role_parts(role: View, policy: str) -> Iterator[str]:
         )
     if role["preemption"] is not None:
         yield f"preemption {preemption_text(role['preemption'])}"
+    if role["min_run_s"] is not None:
+        yield f"minimum run time {min_run_text(role['min_run_s'])}"
 
 
 def reason_lines(found: View, agent: str) -> Iterator[str]:

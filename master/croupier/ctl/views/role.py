@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from croupier.cli.table import Column, Table, amount, number
 from croupier.cli.terminal import View, running
+from croupier.model.durations import span_text
 
 
 def resource_weights_text(weights: Mapping[str, float]) -> str:
@@ -16,6 +17,11 @@ def resource_weights_text(weights: Mapping[str, float]) -> str:
 def preemption_text(preemption: bool | None) -> str:
     """Return `on` or `off`; empty if it is inherited."""
     return "" if preemption is None else "on" if preemption else "off"
+
+
+def min_run_text(min_run_s: float | None) -> str:
+    """Return the time for which tasks are not preempted; empty if it is inherited."""
+    return "" if min_run_s is None else span_text(min_run_s)
 
 
 def branch(role: str) -> str:
@@ -63,6 +69,7 @@ QUOTAS = Table(
         amount("GUARANTEE", "guarantee", 1),
         amount("LIMIT", "limit", 2),
         Column("PREEMPTION", lambda view: preemption_text(view["preemption"]), rank=3),
+        Column("MIN-RUN", lambda view: min_run_text(view["min_run_s"]), rank=3, is_optional=True),
         amount("USED", "used", 4),
         amount("OFFERED", "offered", 5),
     ),
@@ -73,4 +80,4 @@ QUOTAS = Table(
 def has_quota(role: View) -> bool:
     """Return whether the role has a guarantee, a limit or a preemption setting."""
     amounts = role["guarantee"]["milli"] or role["limit"]["milli"]
-    return bool(amounts) or role["preemption"] is not None
+    return bool(amounts) or role["preemption"] is not None or role["min_run_s"] is not None

@@ -9,6 +9,7 @@ from croupier.api.times import time_text
 from croupier.cli.table import Column, Table, age, amount, object_id, text
 from croupier.cli.terminal import View, named
 from croupier.ctl.views.isolation import isolation_text, use_lines
+from croupier.model.durations import span_text
 from croupier.model.ids import short_id
 from croupier.model.task import TERMINAL, Reason, TaskState
 
@@ -53,6 +54,8 @@ def task_lines(task: View) -> Iterator[str]:
     for mount in task["volumes"]:
         how = ", read-only" if mount["read_only"] else ""
         yield f"  volume: {mount['volume_id']} at {mount['path']}{how}"
+    if task["preemption"] and task["preemption"]["min_run_s"]:
+        yield f"  minimum run time: {span_text(task['preemption']['min_run_s'])}"
     isolation = isolation_text(task["isolation"]) if task["isolation"] else ""
     if isolation:
         yield f"  isolation: {isolation}"

@@ -45,6 +45,7 @@ class Holding:
         is_hold: whether a part of it can be taken.
         part_of: the key of the holding that includes this one, as an executor includes its tasks;
             empty if none does.
+        protected_until: it is no victim before then.
     """
 
     leaf: Leaf
@@ -55,6 +56,7 @@ class Holding:
     is_offer: bool = False
     is_hold: bool = False
     part_of: str = ""
+    protected_until: float = 0.0
 
     def without(self, taken: Iterable[Holding]) -> Holding:
         """Return what it frees beside those of its parts that are taken already."""

@@ -6,6 +6,7 @@ without it, and the starving framework's share with its earmarks, so that nothin
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
@@ -37,6 +38,22 @@ class _Ending:
 
     victim: Holding
     owner: Leaf
+
+
+@dataclass(frozen=True, slots=True)
+class Protection:
+    """The task that keeps a starving framework waiting, as it has not run for its minimum time.
+
+    Attributes:
+        leaf: the framework of the task, in its role.
+        left_s: seconds until it may be preempted.
+        starving_s: seconds for which the other framework has starved.
+    """
+
+    leaf: Leaf
+    task_id: str
+    left_s: float
+    starving_s: float
 
 
 class Preemptor:
@@ -71,15 +88,7 @@ class Preemptor:
         self._tree.refresh()
         self._taken_back.clear()
         projection = self._projection()
-        search = Search(
-            self._tree,
-            projection,
-            lambda leaf: self._candidates(leaf, holdings, now),
-            self._room,
-            self._agents.agents,
-            self.rules.is_on,
-            EFFORT,
-        )
+        search = self._search(projection, holdings, now, EFFORT)
         plans: list[PreemptionPlan] = []
         self._tried = {leaf: until for leaf, until in self._tried.items() if until > now}
         for starving in self._starvation.look(projection, now):
@@ -112,6 +121,42 @@ class Preemptor:
         self._tree.refresh()
         return self._starvation.describe(self._projection(), leaf, now)
 
+    def protection(
+        self, framework_id: FrameworkId, role: Role, holdings: Holdings, now: float
+    ) -> Protection | None:
+        """Return until when a framework that is due to be helped waits for younger tasks to age.
+
+        None if it is not due, or if no victim would be found even then. A search with less effort
+        looks for the first time at which there is a plan, so the time may be later than that.
+        """
+        leaf = self._tree.leaves.get((framework_id, role))
+        if leaf is None or not leaf.is_willing or not self.is_possible:
+            return None
+        self._tree.refresh()
+        projection = self._projection()
+        starving = self._starvation.overdue(projection, leaf, now)
+        if starving is None or not self._lacks_room(projection, starving):
+            return None
+        others = (each for each in self._tree.leaves.values() if each is not leaf)
+        known = {each: list(holdings(each)) for each in others}
+
+        def plan_at(at: float, effort: int = EFFORT) -> PreemptionPlan | None:
+            return plan(self._search(projection, known.__getitem__, at, effort), starving)
+
+        each_until = (each.protected_until for held in known.values() for each in held)
+        times = sorted({until for until in each_until if until > now})
+        if not times or plan_at(times[-1]) is None:
+            return None
+        before_last = bisect_left(
+            times[:-1], True, key=lambda at: plan_at(at, EFFORT // 8) is not None
+        )
+        found = plan_at(times[before_last])
+        victims = () if found is None else found.victims
+        last = max(victims, key=lambda each: each.protected_until, default=None)
+        if last is None or last.protected_until <= now:
+            return None
+        return Protection(last.leaf, last.key, last.protected_until - now, now - starving.since)
+
     def declined(self, framework_id: FrameworkId, role: Role, now: float) -> None:
         """Drop the framework's earmarks after a decline, and begin its cool-down.
 
@@ -139,6 +184,20 @@ class Preemptor:
     def ended(self, key: VictimKey) -> None:
         """Forget a task that ended, or need not end any more."""
         self._ending.pop(key, None)
+
+    def _search(
+        self, projection: ShareProjection, holdings: Holdings, at: float, effort: int
+    ) -> Search:
+        """Return a search for victims among what is not protected any more at a time."""
+        return Search(
+            self._tree,
+            projection,
+            lambda leaf: self._candidates(leaf, holdings, at),
+            self._room,
+            self._agents.agents,
+            self.rules.is_on,
+            effort,
+        )
 
     def _begin(self, projection: ShareProjection, found: PreemptionPlan, now: float) -> None:
         leaf, room = found.starving.leaf, found.room
@@ -171,7 +230,7 @@ class Preemptor:
             projection.change(mark.leaf, mark.amount.scalars)
         return projection
 
-    def _candidates(self, leaf: Leaf, holdings: Holdings, now: float) -> Iterable[Holding]:
+    def _candidates(self, leaf: Leaf, holdings: Holdings, at: float) -> Iterable[Holding]:
         for each in holdings(leaf):
             if each.is_offer:
                 # A hold may be taken in parts.
@@ -181,7 +240,7 @@ class Preemptor:
                     yield left
             elif (leaf.framework_id, each.key) in self._ending:
                 continue
-            elif now - each.since >= self.rules.min_age_s:
+            elif each.protected_until <= at:
                 yield each
 
     def _room(self, leaf: Leaf, agent_id: AgentId) -> Resources | None:

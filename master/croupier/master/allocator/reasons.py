@@ -49,6 +49,7 @@ class Cause(Enum):
     UNHEALTHY = "agent is unhealthy"
     MAKING_ROOM = "room is being made"
     PREEMPTION = "preemption"
+    MIN_RUN = "minimum run time"
     ELIGIBLE = "eligible"
 
 

@@ -131,6 +131,14 @@ def may_preempt(node: Node, by_default: bool) -> bool:
     return by_default
 
 
+def min_run_ms(node: Node) -> int:
+    """Return the time for which tasks in the node run before they may be preempted."""
+    for each in node.path:
+        if isinstance(each, RoleNode) and each.settings.min_run_ms is not None:
+            return each.settings.min_run_ms
+    return 0
+
+
 @dataclass(frozen=True, slots=True)
 class PreemptionRules:
     """Rules of preemption; times are in seconds.
@@ -218,9 +226,7 @@ class Starvation:
             if found is None:
                 continue
             since[leaf] = found.since
-            rules = self._rules
-            timeout = rules.guarantee_timeout_s if found.by_guarantee else rules.fair_timeout_s
-            if now - found.since >= timeout:
+            if now - found.since >= self._timeout_s(found.by_guarantee):
                 starving.append(found)
         self._since = since
         starving.sort(
@@ -231,6 +237,12 @@ class Starvation:
             )
         )
         return starving
+
+    def overdue(self, projection: ShareProjection, leaf: Leaf, now: float) -> Starving | None:
+        """Return the leaf's starvation if it has lasted for longer than its timeout."""
+        found = self._judge(projection, leaf, now)
+        is_due = found is not None and now - found.since >= self._timeout_s(found.by_guarantee)
+        return found if is_due else None
 
     def describe(self, projection: ShareProjection, leaf: Leaf, now: float) -> str:
         """Return in words whether and when the master preempts for the leaf."""
@@ -248,9 +260,8 @@ class Starvation:
             least = float(self._rules.tolerance)
             return f"it has at least {least:g} of its entitlement: no room is made for it"
         rules, by_guarantee = self._rules, _needs(projection, leaf)
-        timeout = rules.guarantee_timeout_s if by_guarantee else rules.fair_timeout_s
         since = self._since.get(leaf, now)
-        due = since + timeout - now
+        due = since + self._timeout_s(by_guarantee) - now
         what = "a guarantee" if by_guarantee else f"{float(rules.tolerance):g} of its entitlement"
         so_far = f"it has been below {what} for {now - since:.0f} s"
         if due > 0:
@@ -265,6 +276,10 @@ class Starvation:
         return _needs(projection, leaf) or is_below(
             projection.satisfaction(leaf), self._rules.tolerance.as_integer_ratio()
         )
+
+    def _timeout_s(self, by_guarantee: bool) -> float:
+        rules = self._rules
+        return rules.guarantee_timeout_s if by_guarantee else rules.fair_timeout_s
 
     def _judge(self, projection: ShareProjection, leaf: Leaf, now: float) -> Starving | None:
         wanted: Sequence[PendingDemand] = leaf.pending or ()

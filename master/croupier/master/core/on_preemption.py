@@ -12,6 +12,7 @@ from itertools import chain
 
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.preemption import Holding, PreemptionPlan
+from croupier.master.allocator.starvation import min_run_ms
 from croupier.master.core.authorisation import may_on_role
 from croupier.master.core.deadlines import PreemptionGrace, StarvationCheck
 from croupier.master.core.effects import Effect, Happened, Send
@@ -51,7 +52,7 @@ def on_preemption_due(state: State, now: float) -> Iterator[Effect]:
     if _is_recovering(state):
         schedule_check(state, now)
         return
-    plans = state.preemptor.look(lambda leaf: _holdings(state, leaf), now)
+    plans = state.preemptor.look(lambda leaf: holdings_of(state, leaf), now)
     for plan in plans:
         yield from _begin(state, plan, now)
     if len(plans) >= state.preemptor.rules.at_once:
@@ -89,7 +90,7 @@ def _is_recovering(state: State) -> bool:
     return missing * 5 > len(state.agents)
 
 
-def _holdings(state: State, leaf: Leaf) -> Iterable[Holding]:
+def holdings_of(state: State, leaf: Leaf) -> Iterable[Holding]:
     """Return the offers, tasks and unused holds of one owner in one role that can be preempted.
 
     A task in a hold is freed with that part of the hold, which is smaller from then on. The unused
@@ -110,6 +111,7 @@ def _holdings(state: State, leaf: Leaf) -> Iterable[Holding]:
                 leaf, offer.place, offer.resources, offer.offer_id, offer.made_at, is_offer=True
             )
     in_executors = _in_executors(framework)
+    least_s = max(state.preemptor.rules.min_age_s, min_run_ms(leaf) / 1000)
     for task in framework.tasks.values():
         executor_id = task.info.executor_id
         if state.preemptor.is_ending((leaf.framework_id, executor_id)):
@@ -117,14 +119,29 @@ def _holdings(state: State, leaf: Leaf) -> Iterable[Holding]:
             continue
         if task.role == leaf.role and task.is_active and task.kill is None:
             live = _freed_with(framework, task, in_executors)
+            until = max((_protected_until(each, least_s) for each in live), default=0.0)
+            about = (task.task_id, task.since)
             if live:
                 freed = sum_of(each.info.resources for each in live)
-                about = (task.task_id, task.since)
-                yield Holding(leaf, task.agent_id, freed, *about, part_of=executor_id)
+                yield Holding(
+                    leaf,
+                    task.agent_id,
+                    freed,
+                    *about,
+                    part_of=executor_id,
+                    protected_until=until,
+                )
             if live == [task] and task.held:
                 # Those whom the hold is for need only that part of it.
                 place = place_of(task.agent_id, task.hold_id)
-                yield Holding(leaf, place, task.held, *about, part_of=executor_id)
+                yield Holding(
+                    leaf, place, task.held, *about, part_of=executor_id, protected_until=until
+                )
+
+
+def _protected_until(task: Task, least_s: float) -> float:
+    """Return when a task has run for its minimum time, and for `least_s`."""
+    return task.since + max(least_s, task.info.preemption.min_run_ms / 1000)
 
 
 def _freed_with(framework: Framework, task: Task, in_executors: InExecutors) -> list[Task]:

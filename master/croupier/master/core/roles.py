@@ -35,6 +35,7 @@ class RolePart(Enum):
     GUARANTEE = "guarantee"
     LIMIT = "limit"
     PREEMPTION = "preemption"
+    MIN_RUN = "min_run_ms"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,16 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
+from math import ceil
 from typing import Final
 
 from croupier.master.allocator import Cause, PassedOver
+from croupier.master.allocator.preemptor import Protection
 from croupier.master.core import hold_charges
 from croupier.master.core.effects import PAUSE, Pause
 from croupier.master.core.frameworks import Framework
+from croupier.master.core.on_preemption import holdings_of
 from croupier.master.core.roles import count_tasks, in_tree_order
 from croupier.master.core.state import State
 from croupier.master.services import views
@@ -37,6 +41,7 @@ _ABOUT_A_ROLE: Final[Mapping[Cause, str]] = {
     Cause.EARMARKED: "it is earmarked for another {}",
     Cause.RESERVED: "it is reserved for another role",
     Cause.HELD: "it is held for another {}",
+    Cause.MIN_RUN: "it waits until tasks of another {} have run for their minimum time",
 }
 # Causes that lie in an agent, with the text for callers that may not view it.
 _ABOUT_AN_AGENT: Final[Mapping[Cause, str]] = {
@@ -178,9 +183,25 @@ def _preemption(
         # Preemption could free resources only on agents that take no tasks.
         return
     for role in framework.roles:
-        text = state.preemptor.describe(framework.framework_id, role, now)
-        if text is not None and role in waiting:
+        if role not in waiting:
+            continue
+        place = (framework.framework_id, role)
+        found = state.preemptor.protection(*place, partial(holdings_of, state), now)
+        if found is not None:
+            yield _protection(found, role)
+        elif (text := state.preemptor.describe(*place, now)) is not None:
             yield PassedOver(Cause.PREEMPTION, 0, text, role)
+
+
+def _protection(found: Protection, role: Role) -> PassedOver:
+    """Return the reason that tasks of another framework are too young to be preempted."""
+    other = found.leaf
+    detail = (
+        f"it has starved for {found.starving_s:.0f} s, and other frameworks are asked to end tasks"
+        f" for it in at most {ceil(found.left_s)} s, when task {found.task_id} of framework"
+        f" {other.framework_id} in role {other.role} has run for its minimum time"
+    )
+    return PassedOver(Cause.MIN_RUN, 0, detail, role, other.role, other.framework_id)
 
 
 def _named(state: State, passed: PassedOver, framework_id: FrameworkId) -> PassedOver:

@@ -18,6 +18,7 @@ from croupier.master.web.table import ApiRoute, Asked, read_duration
 from croupier.model.access import Action, Object, agent_object, role_object
 from croupier.model.errors import Conflict, InvalidRequest, NotFound
 from croupier.model.ids import AgentId, Role
+from croupier.model.preemption import parse_min_run
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings, parse_amounts, parse_weight
 from croupier.model.task import TaskState
@@ -171,6 +172,7 @@ def change_of(change: Mapping[str, Any]) -> pb.RoleChange:
         parse_amounts(change.get("guarantee", "")),
         parse_amounts(change.get("limit", "")),
         PREEMPTION[change.get("preemption", "inherit")],
+        parse_min_run(change.get("min_run", "inherit")),
     )
     settings.check()
     return pb.RoleChange(role=role, settings=settings_to_wire(settings), parts=parts)

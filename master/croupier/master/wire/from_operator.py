@@ -18,6 +18,7 @@ _PARTS = {
     pb.RoleChange.PART_GUARANTEE: RolePart.GUARANTEE,
     pb.RoleChange.PART_LIMIT: RolePart.LIMIT,
     pb.RoleChange.PART_PREEMPTION: RolePart.PREEMPTION,
+    pb.RoleChange.PART_MIN_RUN: RolePart.MIN_RUN,
 }
 
 

@@ -109,11 +109,17 @@ def test_malformed_secrets_are_refused_and_not_quoted(flag: str) -> None:
 
 
 def test_limits_and_isolation_are_those_of_the_task() -> None:
-    options = {"limits": "mem:1GB;pids:9", "network": False, "max_completion_s": 60.0}
+    options = {
+        "limits": "mem:1GB;pids:9",
+        "network": False,
+        "max_completion_s": 60.0,
+        "min_run_s": 2.5,
+    }
     task = Job(("x",), UNIT, options=options).task("t1")
     assert task.limits == Limits(mem=1_024_000, pids=9)
     assert task.isolation.no_network
     assert task.info.max_completion_ms == 60_000
+    assert task.info.preemption.min_run_ms == 2500
 
 
 @pytest.mark.parametrize("bad", [{"limits": "mem:1MB"}, {"limits": "x"}, {"image": "debian"}])

@@ -18,6 +18,7 @@ const CAUSES = {
   "scarce": ["Agents with a scarce resource are kept for those who ask for it.", "Declare a demand for the scarce resource."],
   "outranked": ["Others hold less of what they are due, so they come first.", "A greater weight of its role would change that."],
   "held for another": ["What is free there is held for another framework or role.", "An operator can release the hold."],
+  "minimum run time": ["Tasks that could be ended for it have to run for their minimum time first.", "Wait for it, or set a shorter one for their role."],
   "its volumes": ["Its queued tasks need the agent of their volumes.", "Wait for that agent, or make room on it."],
   "its holds": ["Its holds count in its share, used or not.", "It can use or release them."],
   "suppressed": ["The framework suppressed its offers.", "It has to revive."],

@@ -8,7 +8,7 @@ import { shareBar, shareLegend } from "../parts/bars.js";
 import { Chart } from "../parts/chart.js";
 import { shareSeries } from "../parts/history.js";
 import { List } from "../parts/list.js";
-import { amount, count, percent } from "../text.js";
+import { amount, count, percent, span } from "../text.js";
 
 /** @returns {import("../types.js").View} */
 export function roles() {
@@ -61,5 +61,6 @@ function quota(role) {
   if (role.guarantee.text) words.push(h("div", null, `guaranteed ${amount(role.guarantee)}`));
   if (role.limit.text) words.push(h("div", null, `at most ${amount(role.limit)}`));
   if (role.preemption !== null && role.preemption !== undefined) words.push(h("div", null, `preemption ${role.preemption ? "on" : "off"}`));
+  if (role.min_run_s !== null && role.min_run_s !== undefined) words.push(h("div", null, `minimum run time ${span(role.min_run_s)}`));
   return words;
 }
