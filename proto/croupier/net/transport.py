@@ -16,7 +16,7 @@ import random
 import resource
 import socket
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import quote
@@ -238,17 +238,18 @@ def _check_free(address: Address) -> None:
 
 
 def free_addresses(number: int) -> list[Address]:
-    """Return different free addresses on loopback.
+    """Return free addresses on loopback, which no other call returns while this process runs.
 
-    Their ports are below those of outgoing connections, so that no connection takes one before it
-    is used.
+    Their ports are below those of tasks and of outgoing connections, so that none of these takes
+    one before it is used.
     """
     found: list[Address] = []
-    with ExitStack() as held:
-        while len(found) < number:
-            probe = held.enter_context(socket.socket())
-            port = random.randrange(10_000, 32_000)
-            with suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                found.append(Address("127.0.0.1", port))
+    while len(found) < number:
+        port = random.randrange(10_000, 31_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            # The port stays bound, so that no other probe can bind it. A listener can from now on.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.detach()
+            found.append(Address("127.0.0.1", port))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any, NoReturn
 
 import grpc
@@ -55,7 +56,20 @@ async def test_the_web_proxy_is_not_used(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_free_addresses_are_different_and_free() -> None:
     addresses = free_addresses(50)
     assert len(set(addresses)) == 50
-    assert all(address.is_loopback and 10_000 <= address.port < 32_000 for address in addresses)
+    assert all(address.is_loopback and 10_000 <= address.port < 31_000 for address in addresses)
+
+
+async def test_a_free_address_is_kept_for_its_caller() -> None:
+    [address] = free_addresses(1)
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind((address.host, address.port))
+    for _ in range(2):
+        server = make_server()
+        assert bind(server, address) == address.port
+        await server.start()
+        async with make_channel(address) as channel:
+            await asyncio.wait_for(channel.channel_ready(), 30)
+        await server.stop(None)
 
 
 async def test_compressed_messages_are_refused() -> None:
