@@ -141,7 +141,7 @@ async def world(cluster: Cluster, tmp_path: Path) -> AsyncIterator[World]:
             framework_id = view.framework.framework_id
             request = operator_pb2.TeardownFrameworkRequest(framework_id=framework_id)
             await cluster.operator.TeardownFramework(request)
-        await eventually(cluster.conserved, 20)
+        await eventually(cluster.conserved, 60)
 
 
 async def restart_master(world: World) -> None:
@@ -254,7 +254,7 @@ async def test_ctrl_c_ends_tasks_and_resume_runs_them_again(world: World) -> Non
     code, out, err = await world.finished(process)
     assert (code, out) == (130, "")
     assert "stopped, 1 of 5 done, 4 waiting; --resume continues this run" in err
-    await eventually(world.cluster.conserved, 20)
+    await eventually(world.cluster.conserved, 60)
     assert await world.cluster.frameworks() == {}
     (world.work_dir / "go").write_text("")
     code, out, err = await world.finished(world.batch("--resume"))
@@ -301,7 +301,7 @@ async def test_restart_ends_the_tasks_of_the_run_before(world: World) -> None:
     (world.work_dir / "go").write_text("")
     code, out, err = await world.finished(world.batch("--restart"))
     assert (code, out.startswith("1 of 1 done")) == (0, True), (code, out, err)
-    await eventually(lambda: not processes_with("sleep\x0060.5"), 20)
+    await eventually(lambda: not processes_with("sleep\x0060.5"), 60)
     assert len(world.events("end")) == 1
 
 

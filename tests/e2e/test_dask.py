@@ -181,7 +181,7 @@ async def test_the_example_of_the_docs(tmp_path: Path) -> None:
         async def is_gone() -> bool:
             return await cluster.frameworks() == {}
 
-        await eventually(is_gone, 15, "the framework is removed")
+        await eventually(is_gone, 60, "the framework is removed")
 
 
 async def test_work_goes_on_when_workers_the_master_and_an_agent_are_killed(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ async def test_a_call_whose_worker_is_killed_runs_again_if_it_may(
     assert len(notes(once)) == 1
     assert len(notes(again)) == 2
     pids = [pid for _, pid in notes(once) + notes(again)]
-    await eventually(lambda: not any(map(is_running, pids)), 20, "no process is left")
+    await eventually(lambda: not any(map(is_running, pids)), 60, "no process is left")
 
 
 PROGRAM = """
@@ -133,7 +133,7 @@ async def test_workers_end_when_the_program_is_killed(cluster: Cluster, tmp_path
     async def no_tasks() -> bool:
         return (await cluster.running()).get("doomed", 0) == 0
 
-    await eventually(no_tasks, 20, "no task is left")
+    await eventually(no_tasks, 60, "no task is left")
 
 
 async def test_a_killed_task_fails_its_call(cluster: Cluster, tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ async def test_a_killed_task_fails_its_call(cluster: Cluster, tmp_path: Path) ->
         assert killed.code == 0, killed.err
         with pytest.raises(WorkerDied, match="KILLED"):
             await asyncio.wait_for(call, WAIT_S)
-        await eventually(lambda: not is_running(worker), 20, "the process ends")
+        await eventually(lambda: not is_running(worker), 60, "the process ends")
         assert await asyncio.wrap_future(executor.submit(abs, -1)) == 1
 
 
@@ -163,7 +163,7 @@ async def test_a_removed_framework_breaks_the_executor(cluster: Cluster, tmp_pat
         assert removed.code == 0, removed.err
         with pytest.raises((ClusterBroken, WorkerDied)):
             await asyncio.wait_for(call, WAIT_S)
-        await eventually(lambda: not processes_with(str(path)), 20, "nothing is left")
+        await eventually(lambda: not processes_with(str(path)), 60, "nothing is left")
 
 
 async def test_a_master_without_a_key_is_named(tmp_path: Path) -> None:

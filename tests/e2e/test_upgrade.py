@@ -144,12 +144,12 @@ async def test_daemons_reload_their_configuration(
         async def is_taken() -> bool:
             return await rack() == "r2" and bool(events("host0", "restart_needed"))
 
-        await eventually(is_taken, 20)
+        await eventually(is_taken, 60)
         assert events("host0", "config_reloaded")[0]["taken"] == ["--attributes"]
         assert events("host0", "restart_needed")[0]["settings"] == ["--undealt-ports"]
-        await eventually(lambda: events("master", "config_reloaded"), 20)
+        await eventually(lambda: events("master", "config_reloaded"), 60)
         assert events("master", "config_reloaded")[0]["taken"] == ["--log-level"]
         write("r3", "info", "refuse", "colour = 1\n")
         hang_up()
-        await eventually(lambda: events("master", "config_not_reloaded"), 20)
+        await eventually(lambda: events("master", "config_not_reloaded"), 60)
         assert "colour" in str(events("master", "config_not_reloaded")[0]["error"])

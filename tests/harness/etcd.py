@@ -25,7 +25,7 @@ from croupier.net.transport import free_addresses
 from tests.harness.certificates import HOUR, Authority, PemFiles
 from tests.harness.debian import program
 
-READY_S = 20.0
+READY_S = 60.0
 ROOT_PASSWORD = "root's"
 USER, PASSWORD = "croupier", "croupier's"
 

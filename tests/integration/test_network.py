@@ -192,7 +192,7 @@ async def test_calls_wait_while_the_loop_is_busy() -> None:
         # The loop waits for a line, so nothing is served before all calls have arrived.
         await asyncio.gather(*(channel.channel_ready() for channel in channels))
         await asyncio.sleep(0.5)
-        server.stdin.write(b"go\n" * 200)
+        server.stdin.write(b"go\n" * 5_000)
         codes = [await call.code() for call in calls]
         assert codes.count(grpc.StatusCode.OK) == CALLS, set(codes)
     finally:

@@ -264,7 +264,7 @@ async def test_a_framework_without_tls_logs_what_is_missing(
         )
         running = asyncio.create_task(framework.run())
         try:
-            await eventually(lambda: "does it require TLS (--tls-ca)?" in caplog.text, 10)
+            await eventually(lambda: "does it require TLS (--tls-ca)?" in caplog.text)
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
@@ -289,7 +289,7 @@ async def test_an_agent_keeps_its_session_and_reconnects_with_renewed_files(
         stack.push_async_callback(clean_up, tmp_path / "work")
         stack.push_async_callback(agent.stop)
         await agent.start()
-        await eventually(lambda: agent.link.is_registered, 10)
+        await eventually(lambda: agent.link.is_registered)
         assert await seen_certificate(agent.http_address, files) == der(files)
         session = agent.link._number
         old, new = authority(), Authority()
@@ -301,7 +301,7 @@ async def test_an_agent_keeps_its_session_and_reconnects_with_renewed_files(
         assert agent.link.is_registered
         assert agent.link._number == session
         agent.link._session.hang_up()
-        await eventually(lambda: agent.link._number > session and agent.link.is_registered, 10)
+        await eventually(lambda: agent.link._number > session and agent.link.is_registered)
 
 
 class Waiting(Framework):

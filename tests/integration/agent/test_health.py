@@ -146,14 +146,14 @@ async def test_a_commit_that_hangs_is_reported_before_its_batch_is_performed(
     monkeypatch.setattr(LocalMachine, "has_sandbox", has_sandbox)
     with hanging_disk():
         master.launch(shell("first", "true"))
-        await eventually(lambda: bool(master.health()), 10, "the master has a report")
+        await eventually(lambda: bool(master.health()), 30, "the master has a report")
         assert parts(master.health()[-1]) == {"work-dir"}
         assert (await readiness(serving))[0] == 503
         assert not master.states("first")
         master.launch(shell("late", "true"))
-        await eventually(lambda: _waits(serving, "late"), 10, "the launch has arrived")
+        await eventually(lambda: _waits(serving, "late"), 30, "the launch has arrived")
     await master.state("first", FINISHED)
-    await eventually(lambda: _is_answered(master, "late"), 10, "the launch is answered")
+    await eventually(lambda: _is_answered(master, "late"), 30, "the launch is answered")
     assert "does not answer" in master.refused()["late"]
     assert looked_for == ["first"]
     await until_healthy(master)
@@ -170,11 +170,11 @@ async def test_a_recovery_in_a_hanging_batch_does_not_hide_the_problem(
     # The test sends the results of checks.
     monkeypatch.setattr(health_check.HealthCheck, "_answer", no_answer)
     put(HealthChecked((Problem(LAUNCH, "the shim is gone"),)))
-    await eventually(lambda: bool(master.health()), 10, "the agent is unhealthy")
+    await eventually(lambda: bool(master.health()), 30, "the agent is unhealthy")
     with hanging_disk():
         put(HealthChecked((), is_thorough=True))
         put(LaunchTask(F, shell("t", "true"), DEFAULT_ROLE))
-        await eventually(lambda: len(master.health()) > 1, 10, "the master has a report")
+        await eventually(lambda: len(master.health()) > 1, 30, "the master has a report")
     await master.state("t", FINISHED)
     assert [parts(reported) for reported in master.health()][1:] == [{"work-dir"}] * 2
 

@@ -137,7 +137,7 @@ async def test_a_follower_of_bounded_output_knows_each_offset(
             assert not begin or await response.text() == f"{begin // 16:015d}\n"
         return begin == 64 * 1024 * 8
 
-    await eventually(is_trimmed, 10)
+    await eventually(is_trimmed)
     async with client.get(url(serving, path + "?follow=1")) as response:
         begin = int(response.headers["Croupier-Offset"])
         assert begin == 64 * 1024 * 8

@@ -145,7 +145,7 @@ async def test_a_master_of_another_cluster_or_of_an_impossible_epoch_is_rejected
     await master.stop()
     master.cluster, master.epoch = "one", 2
     await master.start()
-    await eventually(lambda: serving.agent.link.is_registered, 15)
+    await eventually(lambda: serving.agent.link.is_registered)
     # The agent's own loop takes it in next.
     await eventually(lambda: (state.cluster, state.master_epoch) == ("one", 2))
 

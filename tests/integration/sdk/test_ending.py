@@ -281,7 +281,7 @@ async def test_signals_stop_a_program(tmp_path: Path, teardown: bool) -> None:
         try:
             await master.subscribed()
             process.send_signal(signal.SIGTERM)
-            out, err = await asyncio.to_thread(process.communicate, timeout=10)
+            out, err = await asyncio.to_thread(process.communicate, timeout=60)
         finally:
             process.kill()
             process.wait()

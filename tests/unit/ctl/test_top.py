@@ -124,7 +124,7 @@ async def test_it_goes_on_after_a_failover() -> None:
                     is_new = found is not None and found.master["epoch"] == epoch
                     return is_new and top.problems[-1].startswith(problem)
 
-                await eventually(is_shown, 15)
+                await eventually(is_shown)
 
             await shows("", 1)
             await election.elect_other(None)
@@ -172,7 +172,7 @@ async def test_a_real_terminal_is_as_before_at_the_end() -> None:
             os.write(controller, b"q")
             assert await asyncio.wait_for(process.wait(), 30) == 0
             assert seen.startswith(b"\x1b[?1049h")
-            await eventually(lambda: seen.endswith(b"\x1b[?1049l"), 10)
+            await eventually(lambda: seen.endswith(b"\x1b[?1049l"))
             assert termios.tcgetattr(terminal) == before
         finally:
             if process.returncode is None:
