@@ -30,8 +30,13 @@ CONFIG_HOME = tempfile.mkdtemp(prefix="croupier-test-config-")
 os.environ["XDG_CONFIG_HOME"] = CONFIG_HOME
 
 
-# Of tests that name no number of examples.
-hypothesis.settings.register_profile("effort", max_examples=portion(100))
+# Of tests that name no number of examples. How long one takes depends on the machine.
+hypothesis.settings.register_profile(
+    "effort",
+    max_examples=portion(100),
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
 hypothesis.settings.load_profile("effort")
 
 FORKS = Forks()

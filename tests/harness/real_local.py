@@ -58,7 +58,7 @@ class Local:
         """Send it a signal and wait until it has ended."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        return self.process.wait(timeout=30)
+        return self.process.wait(timeout=60)
 
     def leftovers(self) -> list[int]:
         """Return the processes that name its work directory: daemons, shims, tasks."""
