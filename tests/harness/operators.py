@@ -72,6 +72,7 @@ class ScriptedOperator(OperatorServiceServicer, AccessServiceServicer):
     MarkAgentGone = answering(pb.MarkAgentGoneResponse)
     TeardownFramework = answering(pb.TeardownFrameworkResponse)
     Explain = answering(pb.ExplainResponse)
+    Fit = answering(pb.FitResponse)
     GetOutputLinks = answering(pb.GetOutputLinksResponse)
     ListTaskFiles = answering(pb.ListTaskFilesResponse)
 

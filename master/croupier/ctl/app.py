@@ -61,6 +61,7 @@ SUMMARIES: Final = {
     "events": "Show what happened in the cluster: agents, frameworks, tasks, roles and masters.",
     "exec": "Run a command beside a task: croupier exec [-it] TASK -- CMD...",
     "files": "List the files in the sandbox of a task. `croupier cp` copies them.",
+    "fit": "Count how many tasks of a shape could start now, and what would have to end for more.",
     "framework": "Tear a framework down. `croupier frameworks` lists them.",
     "frameworks": "List frameworks: state, share of the cluster, and demand.",
     "hold": "Hold resources of an agent for a role, or release a hold.",

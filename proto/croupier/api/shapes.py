@@ -261,6 +261,7 @@ SHAPES: Final[Mapping[str, Shape]] = {
     "DrainRequest": Shape(required=""),
     "Error": Shape(required="code message", nullable="leader leader_http"),
     "ExplainResponse": Shape("Explanation"),
+    "FitResponse": Shape("Fit"),
     "FrameworkView": Shape(
         "Framework",
         "framework",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from croupier.model.errors import InvalidRequest
 from croupier.model.isolation import NO_FEATURES, Features, feature_names, known_features
@@ -113,6 +113,12 @@ class Operator(Enum):
     NOT_EQUALS = "not equals"
     MATCHES = "matches"
     NOT_MATCHES = "not matches"
+
+
+_EXAMPLES: Final = "examples: 'rack equals r1', 'hostname matches node-.*', 'gpu exists'"
+_WITHOUT_VALUE: Final = (Operator.EXISTS, Operator.NOT_EXISTS)
+# The longer names first: `not equals` before `equals`.
+_OPERATORS: Final = sorted(Operator, key=lambda operator: -len(operator.value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +229,28 @@ def enforces(*features: str) -> Constraint:
         raise InvalidRequest(f"{', '.join(features)[:80]!r} are not features of isolation")
     # The attribute is the sorted list of the agent's features.
     return matches(ISOLATION, _BEFORE + f",{_BEFORE}".join(known) + _AFTER)
+
+
+def parse_constraint(text: str) -> Constraint:
+    """Read `ATTRIBUTE OPERATOR VALUE`, or `isolation has FEATURE, ...`.
+
+    Raises InvalidRequest if it has another form.
+    """
+    attribute, _, rest = text.strip().partition(" ")
+    rest = rest.strip()
+    if attribute == ISOLATION and rest.startswith("has "):
+        return enforces(*(name.strip() for name in rest.removeprefix("has ").split(",")))
+    for operator in _OPERATORS:
+        value = rest.removeprefix(operator.value)
+        if not rest.startswith(operator.value) or value[:1] not in ("", " "):
+            continue
+        if bool(value.strip()) == (operator in _WITHOUT_VALUE):
+            break
+        return Constraint(attribute, operator, value.strip())
+    raise InvalidRequest(
+        f"{text[:80]!r} is not ATTRIBUTE OPERATOR VALUE ({_EXAMPLES}); operators are"
+        f" {', '.join(operator.value for operator in Operator)}"
+    )
 
 
 def check_constraints(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:

@@ -1759,6 +1759,198 @@ class PassedOver(_message.Message):
 Global___PassedOver: _TypeAlias = PassedOver  # noqa: Y015
 
 @_typing.final
+class FitRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UNIT_FIELD_NUMBER: _builtins.int
+    CONSTRAINTS_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    role: _builtins.str
+    """The role of the tasks, whose limits and holds count. Empty: none."""
+    @_builtins.property
+    def unit(self) -> _resources_pb2.Resources:
+        """Resources of one task. Numbers of ranges count as scalars: `ports:2` is any two ports."""
+
+    @_builtins.property
+    def constraints(self) -> _containers.RepeatedCompositeFieldContainer[_resources_pb2.Constraint]: ...
+    def __init__(
+        self,
+        *,
+        unit: _resources_pb2.Resources | None = ...,
+        constraints: _abc.Iterable[_resources_pb2.Constraint] | None = ...,
+        role: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["unit", b"unit"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["constraints", b"constraints", "role", b"role", "unit", b"unit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FitRequest: _TypeAlias = FitRequest  # noqa: Y015
+
+@_typing.final
+class FitResponse(_message.Message):
+    """The room for tasks of one shape."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UNITS_FIELD_NUMBER: _builtins.int
+    FITTING_FIELD_NUMBER: _builtins.int
+    AGENTS_FIELD_NUMBER: _builtins.int
+    OTHER_AGENTS_FIELD_NUMBER: _builtins.int
+    REASONS_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    MOVE_FIELD_NUMBER: _builtins.int
+    units: _builtins.int
+    """The tasks that could start now."""
+    fitting: _builtins.int
+    """The tasks that the agents have room for, whatever limits roles have."""
+    other_agents: _builtins.int
+    """The number of further agents with room."""
+    limit: _builtins.str
+    """The limit that leaves no more tasks, in words; empty: none does."""
+    @_builtins.property
+    def agents(self) -> _containers.RepeatedCompositeFieldContainer[Global___FitAgent]:
+        """The agents with room, the most first.
+
+        At most 100, and only those that the caller may view.
+        """
+
+    @_builtins.property
+    def reasons(self) -> _containers.RepeatedCompositeFieldContainer[Global___PassedOver]:
+        """Why other agents have no room."""
+
+    @_builtins.property
+    def move(self) -> Global___FitMove:
+        """What would have to end for one more task; absent: no end of tasks helps."""
+
+    def __init__(
+        self,
+        *,
+        units: _builtins.int = ...,
+        fitting: _builtins.int = ...,
+        agents: _abc.Iterable[Global___FitAgent] | None = ...,
+        other_agents: _builtins.int = ...,
+        reasons: _abc.Iterable[Global___PassedOver] | None = ...,
+        limit: _builtins.str = ...,
+        move: Global___FitMove | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_move", b"_move", "move", b"move"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_move", b"_move", "agents", b"agents", "fitting", b"fitting", "limit", b"limit", "move", b"move", "other_agents", b"other_agents", "reasons", b"reasons", "units", b"units"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__move: _TypeAlias = _typing.Literal["move"]  # noqa: Y015
+    _WhichOneofArgType__move: _TypeAlias = _typing.Literal["_move", b"_move"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__move) -> _WhichOneofReturnType__move | None: ...
+
+Global___FitResponse: _TypeAlias = FitResponse  # noqa: Y015
+
+@_typing.final
+class FitAgent(_message.Message):
+    """An agent with room."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_ID_FIELD_NUMBER: _builtins.int
+    HOSTNAME_FIELD_NUMBER: _builtins.int
+    UNITS_FIELD_NUMBER: _builtins.int
+    agent_id: _builtins.str
+    hostname: _builtins.str
+    units: _builtins.int
+    """The tasks that fit there."""
+    def __init__(
+        self,
+        *,
+        agent_id: _builtins.str = ...,
+        hostname: _builtins.str = ...,
+        units: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "hostname", b"hostname", "units", b"units"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FitAgent: _TypeAlias = FitAgent  # noqa: Y015
+
+@_typing.final
+class FitMove(_message.Message):
+    """What would have to end on one agent for one more task."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_ID_FIELD_NUMBER: _builtins.int
+    HOSTNAME_FIELD_NUMBER: _builtins.int
+    OFFERS_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
+    agent_id: _builtins.str
+    """Empty: the caller may not view the agent."""
+    hostname: _builtins.str
+    offers: _builtins.int
+    """The number of offers that would have to end."""
+    count: _builtins.int
+    """The number of tasks that would have to end."""
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___FitTask]:
+        """Those of them that the caller may view, the newest first."""
+
+    def __init__(
+        self,
+        *,
+        agent_id: _builtins.str = ...,
+        hostname: _builtins.str = ...,
+        offers: _builtins.int = ...,
+        count: _builtins.int = ...,
+        tasks: _abc.Iterable[Global___FitTask] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "count", b"count", "hostname", b"hostname", "offers", b"offers", "tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FitMove: _TypeAlias = FitMove  # noqa: Y015
+
+@_typing.final
+class FitTask(_message.Message):
+    """A task that would have to end."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
+    FRAMEWORK_NAME_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    RESOURCES_FIELD_NUMBER: _builtins.int
+    AGE_MS_FIELD_NUMBER: _builtins.int
+    framework_id: _builtins.str
+    framework_name: _builtins.str
+    task_id: _builtins.str
+    role: _builtins.str
+    age_ms: _builtins.int
+    """Since it was launched, or since the master began to lead."""
+    @_builtins.property
+    def resources(self) -> _resources_pb2.Resources: ...
+    def __init__(
+        self,
+        *,
+        framework_id: _builtins.str = ...,
+        framework_name: _builtins.str = ...,
+        task_id: _builtins.str = ...,
+        role: _builtins.str = ...,
+        resources: _resources_pb2.Resources | None = ...,
+        age_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["resources", b"resources"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "framework_id", b"framework_id", "framework_name", b"framework_name", "resources", b"resources", "role", b"role", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FitTask: _TypeAlias = FitTask  # noqa: Y015
+
+@_typing.final
 class GetOutputLinksRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -123,6 +123,11 @@ class OperatorServiceStub(object):
                 request_serializer=croupier_dot_v1_dot_operator__pb2.ExplainRequest.SerializeToString,
                 response_deserializer=croupier_dot_v1_dot_operator__pb2.ExplainResponse.FromString,
                 _registered_method=True)
+        self.Fit = channel.unary_unary(
+                '/croupier.v1.OperatorService/Fit',
+                request_serializer=croupier_dot_v1_dot_operator__pb2.FitRequest.SerializeToString,
+                response_deserializer=croupier_dot_v1_dot_operator__pb2.FitResponse.FromString,
+                _registered_method=True)
         self.GetOutputLinks = channel.unary_unary(
                 '/croupier.v1.OperatorService/GetOutputLinks',
                 request_serializer=croupier_dot_v1_dot_operator__pb2.GetOutputLinksRequest.SerializeToString,
@@ -296,6 +301,13 @@ class OperatorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Fit(self, request, context):
+        """Counts how many tasks of a shape could start now, and finds what would have to end for one more.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetOutputLinks(self, request, context):
         """Return links to the output of tasks, which expire soon. Tasks whose output the caller may not
         read are left out.
@@ -458,6 +470,11 @@ def add_OperatorServiceServicer_to_server(servicer, server):
                     servicer.Explain,
                     request_deserializer=croupier_dot_v1_dot_operator__pb2.ExplainRequest.FromString,
                     response_serializer=croupier_dot_v1_dot_operator__pb2.ExplainResponse.SerializeToString,
+            ),
+            'Fit': grpc.unary_unary_rpc_method_handler(
+                    servicer.Fit,
+                    request_deserializer=croupier_dot_v1_dot_operator__pb2.FitRequest.FromString,
+                    response_serializer=croupier_dot_v1_dot_operator__pb2.FitResponse.SerializeToString,
             ),
             'GetOutputLinks': grpc.unary_unary_rpc_method_handler(
                     servicer.GetOutputLinks,
@@ -973,6 +990,33 @@ class OperatorService(object):
             '/croupier.v1.OperatorService/Explain',
             croupier_dot_v1_dot_operator__pb2.ExplainRequest.SerializeToString,
             croupier_dot_v1_dot_operator__pb2.ExplainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Fit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.v1.OperatorService/Fit',
+            croupier_dot_v1_dot_operator__pb2.FitRequest.SerializeToString,
+            croupier_dot_v1_dot_operator__pb2.FitResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -55,6 +55,8 @@ class OperatorServiceStub:
     """
     Explain: _aio.UnaryUnaryMultiCallable[_operator_pb2.ExplainRequest, _operator_pb2.ExplainResponse]
     """Explains why a framework gets no more offers."""
+    Fit: _aio.UnaryUnaryMultiCallable[_operator_pb2.FitRequest, _operator_pb2.FitResponse]
+    """Counts how many tasks of a shape could start now, and finds what would have to end for one more."""
     GetOutputLinks: _aio.UnaryUnaryMultiCallable[_operator_pb2.GetOutputLinksRequest, _operator_pb2.GetOutputLinksResponse]
     """Return links to the output of tasks, which expire soon. Tasks whose output the caller may not
     read are left out.
@@ -208,6 +210,13 @@ class OperatorServiceServicer:
         context: _aio.ServicerContext[_operator_pb2.ExplainRequest, _abc.Awaitable[_operator_pb2.ExplainResponse]],
     ) -> _abc.Awaitable[_operator_pb2.ExplainResponse]:
         """Explains why a framework gets no more offers."""
+
+    def Fit(
+        self,
+        request: _operator_pb2.FitRequest,
+        context: _aio.ServicerContext[_operator_pb2.FitRequest, _abc.Awaitable[_operator_pb2.FitResponse]],
+    ) -> _abc.Awaitable[_operator_pb2.FitResponse]:
+        """Counts how many tasks of a shape could start now, and finds what would have to end for one more."""
 
     def GetOutputLinks(
         self,

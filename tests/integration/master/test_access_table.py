@@ -58,6 +58,7 @@ OperatorService/ListHolds            1      1       1     0     0     1     0   
 OperatorService/CreateHold           C      C       D     D     D     D     D    D
 OperatorService/ReleaseHold          N      N       N     N     N     N     N    D
 OperatorService/Explain              O      O       O     N     N     O     N    D
+OperatorService/Fit                  O      O       O     D     D     O     O    D
 OperatorService/GetOutputLinks       1      1       0     0     0     1     0    D
 OperatorService/ListTaskFiles        X      X       D     N     N     X     N    D
 OperatorService/ReadTaskFile         X      X       D     N     N     X     N    D
@@ -107,7 +108,8 @@ _NAMING_A_FRAMEWORK = (
     "Agent",
     "/CreateHold",
 )
-_REFUSED = {
+_REQUESTS = {
+    "Fit": operator_pb2.FitRequest(unit=resources_pb2.Resources(cpus_milli=1000), role="ads"),
     "CreateHold": operator_pb2.CreateHoldRequest(
         agent="a1", role="ads", resources=resources_pb2.Resources(cpus_milli=1_000_000)
     ),
@@ -188,8 +190,8 @@ class Scene:
             case "UpdateRoles":
                 change = operator_pb2.RoleChange(role="ads")
                 return operator_pb2.UpdateRolesRequest(changes=[change], dry_run=True)
-            case "CreateHold" | "ReleaseHold" | "MarkAgentGone" as name:
-                return _REFUSED[name]
+            case "CreateHold" | "Fit" | "ReleaseHold" | "MarkAgentGone" as name:
+                return _REQUESTS[name]
             case "DeactivateAgent" | "DrainAgent" | "ReactivateAgent" as name:
                 return getattr(operator_pb2, f"{name}Request")(agent="a1")
             case "CheckAccess":

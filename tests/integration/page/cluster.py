@@ -315,6 +315,29 @@ class Cluster:
             "used": {"cpus": wave, "mem": [value * 8 // 10 for value in wave]},
         }
 
+    def fit(self, units: int) -> View:
+        agents, task = self.agents, self.tasks[0]
+        names = ("framework_id", "framework_name", "task_id", "role", "resources")
+        ending = {name: task[name] for name in names} | {"age_s": 90.0}
+        return {
+            "units": units,
+            "fitting": units,
+            "agents": [
+                {"agent_id": each["agent_id"], "hostname": each["hostname"], "units": 1}
+                for each in agents[:units]
+            ],
+            "other_agents": 3,
+            "reasons": [{"cause": "in use", "agents": 2, "detail": f"it has not{self.suffix}"}],
+            "limit": "",
+            "move": {
+                "agent_id": agents[0]["agent_id"],
+                "hostname": agents[0]["hostname"],
+                "offers": 1,
+                "count": 2,
+                "tasks": [ending],
+            },
+        }
+
     def why(self, framework: View) -> View:
         causes = ("limit", "does not fit", "outranked", "a new cause")
         reasons = [

@@ -215,8 +215,9 @@ class FakeApi:
                 told = {"is_leader": True, "epoch": cluster.epoch, "version": "0.1.0"}
                 told |= {"master_id": "m1", "leader_address": None}
                 return self._json({**told, "total": cluster.overview()["total"]})
-            case ["events"]:
-                return await self._events(request)
+            case ["events" | "fit" as name]:
+                answer: web.StreamResponse = await getattr(self, f"_{name}")(request)
+                return answer
             case ["overview" | "heatmap" | "history" | "masters" as name]:
                 return self._json(getattr(cluster, name)())
             case ["frameworks", framework_id, "why"]:
@@ -242,6 +243,12 @@ class FakeApi:
             self.asked.set()
             await self._is_free.wait()
         return answer
+
+    async def _fit(self, request: web.Request) -> web.StreamResponse:
+        if request.query["unit"] == "nothing":
+            told = {"code": "invalid-request", "message": "unit is no amount"}
+            return self._json({"error": told}, 400)
+        return self._json(self.cluster.fit(7 + ("role" in request.query)))
 
     def _one(self, kind: str, key: str, value: str) -> Any:
         return next(each for each in getattr(self.cluster, kind) if each[key] == value)

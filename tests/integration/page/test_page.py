@@ -25,6 +25,7 @@ VIEWS = (
     ("agents", "agent-00001"),
     ("offers",),
     ("holds",),
+    ("fit",),
     ("preemptions",),
     ("events",),
     ("masters",),
@@ -255,6 +256,21 @@ def test_without_permission_there_are_no_actions(visitor: Visitor, api: FakeApi)
             assert visitor.page.get_by_role("button", name=name).count() == 0
     visitor.go("roles")
     assert visitor.page.get_by_role("button", name="Change the").count() == 0
+
+
+def test_the_room_for_tasks_is_counted(visitor: Visitor, api: FakeApi) -> None:
+    visitor.go("fit")
+    visitor.sees("7 tasks could start now.")
+    visitor.page.get_by_label("Resources of one task").fill("cpus:8;gpus:1")
+    visitor.page.get_by_label("Role").fill("ads")
+    visitor.page.get_by_role("button", name="Count").click()
+    visitor.sees("8 tasks could start now.")
+    visitor.sees("without 1 offer and 2 tasks")
+    assert visitor.page.url.endswith("unit=cpus%3A8%3Bgpus%3A1&role=ads")
+    visitor.page.get_by_label("Resources of one task").fill("nothing")
+    visitor.page.keyboard.press("Enter")
+    visitor.sees("unit is no amount")
+    assert not [fault for fault in visitor.faults if "400" not in fault]
 
 
 def test_output_of_a_gigabyte_shows_its_tail(visitor: Visitor, api: FakeApi) -> None:

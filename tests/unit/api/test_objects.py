@@ -28,6 +28,7 @@ SHOWN = (
     http.MasterState,
     http.TeardownAction,
     pb.ExplainResponse,
+    pb.FitResponse,
     pb.GetHeatmapResponse,
     pb.GetHistoryResponse,
     pb.GetOverviewResponse,

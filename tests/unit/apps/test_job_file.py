@@ -8,13 +8,8 @@ from pathlib import Path
 import pytest
 
 from croupier.apps.job_file.section import Section, read_job_file, section_of_text
-from croupier.apps.job_file.task_spec import (
-    DEFAULT_TASK,
-    Backoff,
-    TaskSpec,
-    parse_constraint,
-    read_task,
-)
+from croupier.apps.job_file.task_spec import DEFAULT_TASK, Backoff, TaskSpec, read_task
+from croupier.model.attributes import parse_constraint
 from croupier.model.errors import InvalidRequest
 from croupier.sdk import Resources, enforces, equals, exists, matches, not_exists
 

@@ -111,7 +111,7 @@ def test_reasons_name_agents_and_rivals_before_their_ids() -> None:
     own_id = world.framework_id(world.framework(name="web"))
     detail = f"agent {agent_id}: {rival} was dealt to last; agent a9: of {own_id} 1, of {own_id}9"
     reason = PassedOver(Cause.OUTRANKED, 1, detail, Role("*"), "*", rival)
-    text = explanations._named(world.state, reason, own_id).detail
+    text = explanations.named_reason(world.state, reason, own_id).detail
     agent, first = f"host7 ({short_id(agent_id)})", f"train ({short_id(rival)})"
     own = f"web ({short_id(own_id)})"
     assert text == f"agent {agent}: {first} was dealt to last; agent a9: of {own} 1, of {own_id}9"
@@ -119,5 +119,5 @@ def test_reasons_name_agents_and_rivals_before_their_ids() -> None:
 
 def test_a_rival_that_was_removed_has_its_short_id() -> None:
     reason = PassedOver(Cause.OUTRANKED, 1, "c1-2-F9 came first", Role("*"), "*", "c1-2-F9")
-    text = explanations._named(World().state, reason, FrameworkId("c1-2-F8")).detail
+    text = explanations.named_reason(World().state, reason, FrameworkId("c1-2-F8")).detail
     assert text == f"{short_id('c1-2-F9')} came first"

@@ -8,18 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from croupier.apps.job_file.section import Section
-from croupier.model.attributes import ISOLATION, Operator
-from croupier.model.errors import InvalidRequest
+from croupier.model.attributes import parse_constraint
 from croupier.model.isolation import parse_limits
 from croupier.model.preemption import MAX_MIN_RUN_MS
 from croupier.model.scalar import check_units, parse_pairs
 from croupier.model.task_checks import MAX_GRACE_MS
 from croupier.sdk import Constraint, Limits, Resources, Task, enforces
 
-EXAMPLES: Final = "examples: 'rack equals r1', 'hostname matches node-.*', 'gpu exists'"
-_WITHOUT_VALUE: Final = (Operator.EXISTS, Operator.NOT_EXISTS)
-# The longer names first: `not equals` before `equals`.
-_OPERATORS: Final = sorted(Operator, key=lambda operator: -len(operator.value))
 MAX_RETRIES: Final = 1_000
 _BESIDE_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,32}\Z", re.ASCII)
 DEFAULT_RESOURCES: Final = Resources.parse("cpus:1;mem:128MB")
@@ -37,28 +32,6 @@ _BESIDE_KEYS: Final = (
 _PARTS: Final = ("sidecar", "member")
 # Between the id of a task and the name of one beside it.
 BESIDE: Final = "+"
-
-
-def parse_constraint(text: str) -> Constraint:
-    """Read `ATTRIBUTE OPERATOR VALUE`, or `isolation has FEATURE, ...`.
-
-    Raises InvalidRequest if it has another form.
-    """
-    attribute, _, rest = text.strip().partition(" ")
-    rest = rest.strip()
-    if attribute == ISOLATION and rest.startswith("has "):
-        return enforces(*(name.strip() for name in rest.removeprefix("has ").split(",")))
-    for operator in _OPERATORS:
-        value = rest.removeprefix(operator.value)
-        if not rest.startswith(operator.value) or value[:1] not in ("", " "):
-            continue
-        if bool(value.strip()) == (operator in _WITHOUT_VALUE):
-            break
-        return Constraint(attribute, operator, value.strip())
-    raise InvalidRequest(
-        f"{text[:80]!r} is not ATTRIBUTE OPERATOR VALUE ({EXAMPLES}); operators are"
-        f" {', '.join(operator.value for operator in Operator)}"
-    )
 
 
 @dataclass(frozen=True, slots=True)

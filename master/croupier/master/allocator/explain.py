@@ -6,17 +6,18 @@ agent kept for it now.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from fractions import Fraction
 from itertools import takewhile
 
 from croupier.master.allocator import limits
 from croupier.master.allocator.agent_pool import AgentPool, PooledAgent
-from croupier.master.allocator.back_off import PATIENCE_S, Party
+from croupier.master.allocator.back_off import PATIENCE_S
 from croupier.master.allocator.comparison import guaranteed_node, taker_text
-from croupier.master.allocator.eligibility import BOUND, Eligibility, Fit, Rejection
+from croupier.master.allocator.eligibility import BOUND, Rejection
 from croupier.master.allocator.node import Amounts, Leaf, add_amounts
 from croupier.master.allocator.reasons import AtLimit, Cause, PassedOver, Shortage, passed_over
+from croupier.master.allocator.room import agent_of, check_agent, checked_agents
 from croupier.master.allocator.state import AllocatorState
 from croupier.master.allocator.tree import Tree
 from croupier.model.attributes import bound_to
@@ -27,8 +28,6 @@ from croupier.model.roles import format_amounts
 # Causes that no end of a task changes, and those that one may.
 _FOR_GOOD = (Cause.DOES_NOT_FIT, Cause.CONSTRAINT)
 _FULL = (Cause.IN_USE, Cause.NOT_USEFUL)
-# Agents that are checked between two moments for other work, in about 5 us each.
-_SLICE = 500
 
 
 def of_leaf(leaf: Leaf, state: AllocatorState, now: float) -> Iterator[PassedOver | None]:
@@ -64,42 +63,31 @@ def _now(leaf: Leaf, state: AllocatorState, now: float) -> Iterator[PassedOver |
 
     Agents that it could be dealt are left out: the next pass decides about them.
     """
-    last = state.back_off.active(now)
-    holders: dict[AgentId, list[Leaf]] = {}
-    for other in state.tree.leaves.values():
-        for agent_id in other.reservations:
-            holders.setdefault(agent_id, []).append(other)
     cases: dict[Cause, tuple[set[AgentId], PooledAgent, object]] = {}
-    for checked, (agent_id, agent) in enumerate(state.agents.agents.items()):
-        if checked % _SLICE == _SLICE - 1:
+    for each in checked_agents(leaf, state, now):
+        if each is None:
             yield None
-        if not agent.is_active or (agent.earmark is not None and agent.earmark.leaf is leaf):
-            # An operator withholds it, or room is being made on it.
             continue
-        found = _check(agent, leaf, holders.get(agent_id, ()), state, now, last)
+        agent, found = each
         if not agent.serves(leaf) and not _is_missed(leaf, agent):
             continue
         if isinstance(found, Rejection) and not _fits_but_for_holds(leaf, agent, found):
             ids, _, _ = cases.get(found.cause, (set(), agent, ""))
-            ids.add(_id_of(agent))  # an agent and a hold on it are one agent
+            ids.add(agent_of(agent))  # an agent and a hold on it are one agent
             cases[found.cause] = ids, agent, found.detail
     reasons = [
-        passed_over(cause, len(ids), _told(agent, detail), leaf.role, _id_of(agent), detail)
+        passed_over(cause, len(ids), _told(agent, detail), leaf.role, agent_of(agent), detail)
         for cause, (ids, agent, detail) in cases.items()
     ]
     reasons.sort(key=lambda each: (each.cause in _FOR_GOOD, -each.agents, each.cause.value))
-    for each in reasons:
-        yield _ranked(each, leaf, state.tree) if each.cause in _FULL else each
-
-
-def _id_of(agent: PooledAgent) -> AgentId:
-    """Return the id of an agent, or of the agent of a hold."""
-    return agent.agent_id if agent.cut_from is None else agent.cut_from.agent_id
+    for reason in reasons:
+        is_full = reason.cause in _FULL
+        yield _ranked(reason, leaf, state.tree) if is_full else reason
 
 
 def _told(agent: PooledAgent, detail: object) -> str:
     """Return the detail with the agent that it is about, and the hold if it is of one."""
-    agent_id = _id_of(agent)
+    agent_id = agent_of(agent)
     if agent.cut_from is None:
         return f"agent {agent_id}: {detail}"
     hold_id = agent.agent_id.removeprefix(f"{agent_id}/")
@@ -162,10 +150,10 @@ def of_agent(leaf: Leaf, agent: PooledAgent, state: AllocatorState, now: float) 
         return PassedOver(Cause.AGENT_AWAY, 1, "the agent is not connected", leaf.role)
     tree, last = state.tree, state.back_off.active(now)
     others = tree.leaves.values()
-    found = _check(agent, leaf, others, state, now, last)
+    found = check_agent(agent, leaf, others, state, now, last)
     for hold in agent.holds.values():
         if isinstance(found, Rejection) and hold.serves(leaf) and not hold.is_kept:
-            found = _check(hold, leaf, others, state, now, last)
+            found = check_agent(hold, leaf, others, state, now, last)
     if isinstance(found, Rejection):
         held = _held(leaf, agent)
         if held is not None and (found.cause in _FULL or _fits_but_for_holds(leaf, agent, found)):
@@ -177,25 +165,6 @@ def of_agent(leaf: Leaf, agent: PooledAgent, state: AllocatorState, now: float) 
         return _backing_off(leaf, last[leaf.party] - now, agent.agent_id)
     detail = f"it can use the agent; {_outranked(leaf, tree, 1).detail}"
     return PassedOver(Cause.ELIGIBLE, 1, detail, leaf.role, agent.agent_id)
-
-
-def _check(
-    agent: PooledAgent,
-    leaf: Leaf,
-    others: Iterable[Leaf],
-    state: AllocatorState,
-    now: float,
-    last: Mapping[Party, float],
-) -> Fit | Rejection:
-    eligibility = Eligibility(agent, state, now, last)
-    eligibility.is_asked = True
-    if leaf.party in last:
-        eligibility.ahead = frozenset(others)
-    for other in others:
-        # A reservation may come before the leaf: let the check find its starved framework first.
-        if other is not leaf and other.reservations.has(agent.agent_id, now):
-            eligibility.check(other)
-    return eligibility.check(leaf)
 
 
 def _with_any_agent(leaf: Leaf) -> PassedOver | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, KeysView, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, KeysView, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -19,6 +19,7 @@ from croupier.master.allocator.node import (
 )
 from croupier.master.allocator.pending_demand import MANY
 from croupier.master.allocator.reasons import PassedOver
+from croupier.master.allocator.room import Room, room_for
 from croupier.master.allocator.state import AllocatorState
 from croupier.model.demand import Demand
 from croupier.model.ids import NO_FRAMEWORK, AgentId, FrameworkId, Role
@@ -256,6 +257,10 @@ class Queries:
         leaf = self._members.leaf(framework_id, role)
         owner = None if place is None else self._agents.agents[place].owner
         return limits.excess(leaf, amount.scalars, owner) if leaf.limited else ""
+
+    def room_for(self, demand: Demand, now: float) -> Generator[None, None, Room]:
+        """Count the units of a demand that could start now; yields at moments for other work."""
+        return room_for(demand, self._state, now)
 
     def explaining(
         self, framework_id: FrameworkId, agent_id: AgentId | None, now: float

@@ -110,7 +110,7 @@ def holdings_of(state: State, leaf: Leaf) -> Iterable[Holding]:
             yield Holding(
                 leaf, offer.place, offer.resources, offer.offer_id, offer.made_at, is_offer=True
             )
-    in_executors = _in_executors(framework)
+    in_executors = by_executor(framework.tasks.values())
     least_s = max(state.preemptor.rules.min_age_s, min_run_ms(leaf) / 1000)
     for task in framework.tasks.values():
         executor_id = task.info.executor_id
@@ -118,7 +118,7 @@ def holdings_of(state: State, leaf: Leaf) -> Iterable[Holding]:
             # What it frees is counted with its executor.
             continue
         if task.role == leaf.role and task.is_active and task.kill is None:
-            live = _freed_with(framework, task, in_executors)
+            live = freed_with(framework, task, in_executors)
             until = max((_protected_until(each, least_s) for each in live), default=0.0)
             about = (task.task_id, task.since)
             if live:
@@ -144,7 +144,7 @@ def _protected_until(task: Task, least_s: float) -> float:
     return task.since + max(least_s, task.info.preemption.min_run_ms / 1000)
 
 
-def _freed_with(framework: Framework, task: Task, in_executors: InExecutors) -> list[Task]:
+def freed_with(framework: Framework, task: Task, in_executors: InExecutors) -> list[Task]:
     """Return the tasks whose resources the end of a task frees.
 
     There are none for a task that ends only with others of its group. A group is taken back as a
@@ -158,10 +158,10 @@ def _freed_with(framework: Framework, task: Task, in_executors: InExecutors) -> 
     return live if next(chain(leader, member), None) is task else []
 
 
-def _in_executors(framework: Framework) -> InExecutors:
-    """Return the tasks in each executor of the framework. O(its tasks)."""
+def by_executor(tasks: Iterable[Task]) -> InExecutors:
+    """Return those tasks of one framework that are in executors, by the executor. O(tasks)."""
     found: InExecutors = {}
-    for task in framework.tasks.values():
+    for task in tasks:
         if task.info.executor_id:
             found.setdefault(task.info.executor_id, []).append(task)
     return found
@@ -211,7 +211,7 @@ def _begin(state: State, plan: PreemptionPlan, now: float) -> Iterator[Effect]:
             continue
         framework = state.frameworks[victim.leaf.framework_id]
         task = framework.tasks[TaskId(victim.key)]
-        ending = _live_with(framework, task, _in_executors(framework))
+        ending = _live_with(framework, task, by_executor(framework.tasks.values()))
         for each in ending if place is None else ():
             if each.held:
                 yield from take_from_hold(state, each, reason_for(victim.leaf), now)

@@ -76,7 +76,7 @@ def view_reasons(
         roles = visible.roles_of(framework)
         reasons = [_redacted(each, visible, caller) for each in reasons if each.role in roles]
     return pb.ExplainResponse(
-        reasons=[_reason(_named(state, each, framework_id)) for each in reasons],
+        reasons=[reason_to_wire(named_reason(state, each, framework_id)) for each in reasons],
         framework=views.view_framework(state, framework, now, visible),
         policy=state.allocator.queries.policy,
         roles=[
@@ -204,7 +204,7 @@ def _protection(found: Protection, role: Role) -> PassedOver:
     return PassedOver(Cause.MIN_RUN, 0, detail, role, other.role, other.framework_id)
 
 
-def _named(state: State, passed: PassedOver, framework_id: FrameworkId) -> PassedOver:
+def named_reason(state: State, passed: PassedOver, framework_id: FrameworkId) -> PassedOver:
     """Return the reason with names before the ids of its agent, its framework and its rival."""
 
     def agent_name(found: re.Match[str]) -> str:
@@ -221,7 +221,8 @@ def _named(state: State, passed: PassedOver, framework_id: FrameworkId) -> Passe
     return replace(passed, detail=_ANY_AGENT.sub(agent_name, detail))
 
 
-def _reason(passed: PassedOver) -> pb.PassedOver:
+def reason_to_wire(passed: PassedOver) -> pb.PassedOver:
+    """Return the message for a reason."""
     wire = pb.PassedOver(
         cause=passed.cause.value, agents=passed.agents, detail=passed.detail, role=passed.role
     )

@@ -27,6 +27,7 @@ from croupier.master.overview.surveys import Surveys
 from croupier.master.services import lists, views
 from croupier.master.services.execs import Execs
 from croupier.master.services.explanations import view_reasons
+from croupier.master.services.fit import view_fit
 from croupier.master.services.output_links import links_to, readable_tasks
 from croupier.master.services.paging import Pages
 from croupier.master.services.stream import Context
@@ -34,7 +35,11 @@ from croupier.master.services.task_files import TaskFiles, listing_to_wire, use_
 from croupier.master.services.task_places import NamedTask
 from croupier.master.services.views import WallTime
 from croupier.master.services.visibility import Visibility
-from croupier.master.wire.from_operator import changes_from_wire, drain_from_wire
+from croupier.master.wire.from_operator import (
+    changes_from_wire,
+    drain_from_wire,
+    fit_from_wire,
+)
 from croupier.model.access import Action
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, NotLeader
@@ -239,6 +244,13 @@ class OperatorService(OperatorServiceServicer):
         caller = _principal()
         return await self._leadership.read(
             lambda state: view_reasons(state, framework_id, agent_id, self._clock.now(), caller)
+        )
+
+    async def Fit(self, request: pb.FitRequest, context: Context) -> pb.FitResponse:
+        """Return what could start now, and what would have to end for one more."""
+        demand, caller = fit_from_wire(request), _principal()
+        return await self._leadership.read(
+            lambda state: view_fit(state, demand, self._clock.now(), caller)
         )
 
     async def GetOutputLinks(

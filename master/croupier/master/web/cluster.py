@@ -7,11 +7,15 @@ from typing import Final
 
 from croupier.api import http_pb2 as http
 from croupier.api.objects import as_object
+from croupier.api.shapes import STRING, array
 from croupier.master.web.answers import encoded
-from croupier.master.web.table import ApiRoute, Asked, call_route
+from croupier.master.web.table import ApiRoute, Asked, Parameter, call_route
 from croupier.model.access import Action
+from croupier.model.attributes import parse_constraint
+from croupier.model.resources import Resources
 from croupier.v1 import access_pb2
 from croupier.v1 import operator_pb2 as pb
+from croupier.wire.resources import constraint_to_wire, resources_to_wire
 
 
 async def _who_am_i(asked: Asked) -> http.CallerAndActions:
@@ -44,6 +48,36 @@ async def _members(values: dict[str, object]) -> bytes:
     return b",".join(made)
 
 
+async def _fit(asked: Asked) -> pb.FitResponse:
+    query = asked.query
+    request = pb.FitRequest(
+        unit=resources_to_wire(query["unit"]),
+        constraints=map(constraint_to_wire, query["constraint"]),
+        role=query["role"],
+    )
+    answer: pb.FitResponse = await asked.ask("Fit", request)
+    return answer
+
+
+_FIT: Final = (
+    Parameter(
+        "unit",
+        "resources of one task, such as `cpus:8;mem:64GB;gpus:1`",
+        read=Resources.parse,
+        default=Resources.parse("cpus:1;mem:128MB"),
+    ),
+    Parameter(
+        "constraint",
+        "only agents that pass it, such as `rack equals r1`",
+        array(STRING),
+        parse_constraint,
+        (),
+        is_list=True,
+        has_commas=True,
+    ),
+    Parameter("role", "the role of the tasks, whose limits and holds count"),
+)
+
 ROUTES: Final = (
     ApiRoute("/whoami", _who_am_i, "Return the caller and what it may do.", http.CallerAndActions),
     ApiRoute(
@@ -69,6 +103,14 @@ ROUTES: Final = (
         "Return the state and the load of every agent, in columns.",
         pb.GetHeatmapResponse,
         is_shared=True,
+    ),
+    ApiRoute(
+        "/fit",
+        _fit,
+        "Count how many tasks of a shape could start now, and find what would have to end for one"
+        " more.",
+        pb.FitResponse,
+        _FIT,
     ),
     call_route(
         "/history",

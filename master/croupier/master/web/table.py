@@ -33,7 +33,8 @@ class Parameter:
     Attributes:
         read: returns its value; raises InvalidRequest.
         default: its value if it is absent.
-        is_list: it may be given several times, or once with commas between the values.
+        is_list: it may be given several times.
+        has_commas: commas are part of the values of a list; else they stand between values.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Parameter:
     read: Read = str
     default: Any = ""
     is_list: bool = False
+    has_commas: bool = False
 
 
 def integer(name: str, description: str, least: int, most: int, default: int) -> Parameter:
@@ -117,8 +119,9 @@ def _value(parameter: Parameter, given: list[str]) -> Any:
     if any(len(text) > MAX_TEXT for text in given):
         raise InvalidRequest(f"{parameter.name} is longer than {MAX_TEXT} characters")
     if parameter.is_list:
-        split = [part for text in given for part in text.split(",") if part]
-        return [parameter.read(part) for part in split]
+        if not parameter.has_commas:
+            given = [part for text in given for part in text.split(",")]
+        return [parameter.read(text) for text in given if text]
     if len(given) > 1:
         raise InvalidRequest(f"{parameter.name} is given {len(given)} times")
     return parameter.read(given[0]) if given else parameter.default

@@ -6,11 +6,14 @@ from collections.abc import Sequence
 
 from croupier.master.core.agent_commands import Drain
 from croupier.master.core.roles import MAX_CHANGES, RoleChange, RolePart
+from croupier.model.demand import Demand
 from croupier.model.errors import InvalidRequest, shortened
 from croupier.model.ids import check_role
+from croupier.v1 import framework_pb2
 from croupier.v1 import operator_pb2 as pb
 from croupier.wire.resources import check_count
 from croupier.wire.roles import settings_from_wire
+from croupier.wire.task import demands_from_wire
 
 _PARTS = {
     pb.RoleChange.PART_WEIGHT: RolePart.WEIGHT,
@@ -32,6 +35,13 @@ def changes_from_wire(wire: Sequence[pb.RoleChange]) -> tuple[RoleChange, ...]:
 def drain_from_wire(wire: pb.DrainAgentRequest) -> Drain:
     """Convert a drain; the core checks its grace period."""
     return Drain(wire.grace_ms if wire.HasField("grace_ms") else None)
+
+
+def fit_from_wire(wire: pb.FitRequest) -> Demand:
+    """Convert the shape and the role of a question; raises InvalidRequest if it is malformed."""
+    demand = framework_pb2.Demand(unit=wire.unit, constraints=wire.constraints, role=wire.role)
+    (converted,) = demands_from_wire([demand])
+    return converted
 
 
 def _change(wire: pb.RoleChange) -> RoleChange:

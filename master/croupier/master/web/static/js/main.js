@@ -10,6 +10,7 @@ import { Shell } from "./shell.js";
 import { applyTheme } from "./theme.js";
 import { agent, agents } from "./views/agents.js";
 import { events, preemptions } from "./views/events.js";
+import { fit } from "./views/fit.js";
 import { framework, frameworks } from "./views/frameworks.js";
 import { holds } from "./views/holds.js";
 import { masters } from "./views/masters.js";
@@ -26,7 +27,7 @@ const STALE_MS = 10_000;
 /** @type {Record<string, (...parts: string[]) => import("./types.js").View>} */
 const VIEWS = {
   overview, roles, frameworks: (id) => (id ? framework(id) : frameworks()), tasks: (of, id) => (id ? task(of, id) : tasks()),
-  agents: (id) => (id ? agent(id) : agents()), offers, holds, preemptions, events, masters,
+  agents: (id) => (id ? agent(id) : agents()), offers, holds, fit, preemptions, events, masters,
 };
 
 /** @type {import("./types.js").View | null} */

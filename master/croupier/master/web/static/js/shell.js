@@ -14,6 +14,7 @@ export const PAGES = [
   { key: "a", name: "Agents", path: "#/agents" },
   { key: "u", name: "Offers", path: "#/offers" },
   { key: "h", name: "Holds", path: "#/holds" },
+  { key: "i", name: "Fit", path: "#/fit" },
   { key: "p", name: "Preemptions", path: "#/preemptions" },
   { key: "e", name: "Events", path: "#/events" },
   { key: "m", name: "Masters", path: "#/masters" },

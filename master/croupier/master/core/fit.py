@@ -1,0 +1,130 @@
+"""What could start now, and what would have to end for one more.
+
+Rule: a question changes nothing. On each agent offers would end before tasks, and the newest tasks
+before older ones, as in a preemption; what turns out not to be needed stays. The agent on which the
+fewest tasks would end is the answer. Whether those may be preempted is another question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+
+from croupier.master.allocator.room import SLICE, Room
+from croupier.master.core.agents import Agent
+from croupier.master.core.effects import PAUSE, Pause
+from croupier.master.core.on_preemption import by_executor, freed_with
+from croupier.master.core.state import State
+from croupier.master.core.tasks import Task
+from croupier.model.demand import Demand
+from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.resources import NOTHING, Resources, sum_of
+
+TaskKey = tuple[FrameworkId, TaskId]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What would have to end on one agent for one more unit.
+
+    Attributes:
+        offers: the number of offers.
+        tasks: the tasks, the newest first.
+    """
+
+    agent_id: AgentId
+    offers: int
+    tasks: tuple[Task, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """An offer, or tasks that end together."""
+
+    offered: Resources = NOTHING
+    tasks: Mapping[TaskKey, Task] = field(default_factory=dict)
+
+
+def fit(
+    state: State, demand: Demand, now: float
+) -> Generator[Pause, None, tuple[Room, Move | None]]:
+    """Count the units of a demand that could start now, and find the least move for one more.
+
+    Without a move there is a limit in the way, or no end of tasks helps. O(agents + tasks).
+    """
+    counted = state.allocator.queries.room_for(demand, now)
+    while True:
+        try:
+            next(counted)
+        except StopIteration as over:
+            room: Room = over.value
+            break
+        yield PAUSE
+    best: Move | None = None
+    for number, (agent_id, free) in enumerate(room.full.items() if not room.limit else ()):
+        if number % SLICE == SLICE - 1:
+            yield PAUSE
+        found = _move(state, state.agents[agent_id], demand.unit, free)
+        if found is not None and (best is None or _cost(found) < _cost(best)):
+            best = found
+    return room, best
+
+
+def _cost(move: Move) -> tuple[int, int, AgentId]:
+    return len(move.tasks), move.offers, move.agent_id
+
+
+def _move(state: State, agent: Agent, unit: Resources, free: Resources) -> Move | None:
+    """Return what would have to end on the agent for the unit; None if nothing helps."""
+    chosen: list[tuple[Ending, Resources]] = []
+    ended: set[TaskKey] = set()
+    for ending in _endings(state, agent):
+        if unit.units_within(free, 1):
+            break
+        # A task may end alone, or with its executor.
+        more = [task for key, task in ending.tasks.items() if key not in ended]
+        freed = ending.offered + sum_of(task.rest for task in more)
+        if any(_helps(name, milli, freed, free) for name, milli in unit.scalars.items()):
+            free = free + freed
+            chosen.append((ending, freed))
+            ended.update(ending.tasks)
+    if not unit.units_within(free, 1):
+        return None
+    needed: list[Ending] = []
+    for ending, freed in chosen:
+        if unit.units_within(free - freed, 1):
+            free = free - freed
+        else:
+            needed.append(ending)
+    tasks = dict(chain.from_iterable(ending.tasks.items() for ending in needed))
+    return Move(agent.agent_id, sum(not each.tasks for each in needed), tuple(tasks.values()))
+
+
+def _helps(name: str, milli: int, freed: Resources, free: Resources) -> bool:
+    """Return whether a resource is short, and some of it is freed."""
+    is_range = name in freed.ranges
+    return (is_range or freed[name] > 0) and (is_range or free[name] < milli)
+
+
+def _endings(state: State, agent: Agent) -> Iterator[Ending]:
+    """Yield what could end on the agent, in order: offers, then tasks, the newest first."""
+    for offer in agent.offers.values():
+        if not offer.hold_id:
+            yield Ending(offered=offer.resources)
+    tasks_of: dict[FrameworkId, list[Task]] = {}
+    for task in agent.tasks.values():
+        tasks_of.setdefault(task.framework_id, []).append(task)
+    found: list[tuple[Task, list[Task]]] = []
+    for framework_id, tasks in tasks_of.items():
+        framework, in_executors = state.frameworks[framework_id], by_executor(tasks)
+        for task in tasks:
+            live = freed_with(framework, task, in_executors) if task.is_active else []
+            if live:
+                found.append((task, live))
+    # Those of one launch: the fewest first.
+    found.sort(
+        key=lambda each: (-each[0].since, len(each[1]), each[0].framework_id, each[0].task_id)
+    )
+    for _, live in found:
+        yield Ending(tasks={(each.framework_id, each.task_id): each for each in live})
