@@ -17,6 +17,7 @@ LOCAL_PAGES: Final = [
     "docs/tutorials/two-teams.md",
     "docs/batch.md",
     "docs/cron.md",
+    "docs/usage.md",
 ]
 # The first page makes the cluster of the others, which see it as its administrator.
 SECURED_PAGES: Final = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 from croupier.master.allocator import Allocator
 from croupier.master.allocator.node import Amounts, add_amounts
@@ -10,10 +10,13 @@ from croupier.master.allocator.pending_demand import Shape
 from croupier.master.core.agents import Agent
 from croupier.master.core.deadlines import HoldReview
 from croupier.master.core.frameworks import Framework
+from croupier.master.core.hold_charges import idle
 from croupier.master.core.holds import HoldState
 from croupier.master.core.messages import verdict_size
+from croupier.master.core.on_accounting import count_changes
 from croupier.master.core.state import State
 from croupier.master.core.tokens import Tokens
+from croupier.master.core.usage_buckets import Account
 from croupier.model.access import ADMIN
 from croupier.model.ids import FrameworkId, HoldId, Role
 from croupier.model.principal import PrincipalName
@@ -31,6 +34,7 @@ def check_state(state: State) -> None:
     for agent in state.agents.values():
         _check_agent(state, agent)
     check_holds(state)
+    check_usage(state)
     for framework in state.frameworks.values():
         _check_framework(state, framework)
     for offer in state.offers.values():
@@ -38,6 +42,34 @@ def check_state(state: State) -> None:
         assert state.frameworks[offer.framework_id].offers[offer.offer_id] is offer
     for session, peer in state.peers.items():
         assert peer.session == session
+
+
+def check_usage(state: State) -> None:
+    """Assert that the usage ledger counts each task, each offer, and what is idle of each hold."""
+    count_changes(state)
+    used: dict[Account, Amounts] = defaultdict(dict)
+    held: dict[Account, Amounts] = defaultdict(dict)
+    offered: dict[Account, Amounts] = defaultdict(dict)
+    for framework in state.frameworks.values():
+        for task in framework.tasks.values():
+            assert (task.account is not None) == task.is_counted, task.task_id
+            if task.account is not None:
+                add_amounts(used[task.account], task.info.resources.scalars, 1)
+        for offer in framework.offers.values():
+            add_amounts(offered[framework.account(offer.role)], offer.resources.scalars, 1)
+    for hold in state.holds.values():
+        owner = state.frameworks.get(hold.framework_id)
+        account = owner.account(hold.role) if owner else Account(hold.role, "")
+        if hold.is_charged:
+            add_amounts(held[account], idle(state, hold).scalars, 1)
+    ledger = state.usage
+    for account in {*ledger.accounts(), *used, *held, *offered}:
+        counted = ledger.amounts(account)
+        assert counted.used == used[account], account
+        assert counted.held == held[account], account
+        assert counted.offered == offered[account], account
+    for bucket in ledger.history:
+        bucket.check()
 
 
 def queued_of(allocator: Allocator, framework_id: FrameworkId) -> dict[tuple[Role, Shape], int]:

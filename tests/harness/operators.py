@@ -55,6 +55,7 @@ class ScriptedOperator(OperatorServiceServicer, AccessServiceServicer):
 
     GetMaster = answering(pb.GetMasterResponse)
     GetOverview = answering(pb.GetOverviewResponse)
+    GetUsage = answering(pb.GetUsageResponse)
     ListMasters = answering(pb.ListMastersResponse)
     ListAgents = answering(pb.ListAgentsResponse)
     ListFrameworks = answering(pb.ListFrameworksResponse)

@@ -59,6 +59,7 @@ API_PATHS = (
     "/api/v1/tasks/{framework_id}/{task_id}/use",
     "/api/v1/tasks/{framework_id}/{task_id}/files/{path}",
     "/api/v1/tasks/{framework_id}/{task_id}/output/{stream}",
+    "/api/v1/usage",
     "/api/v1/watch",
     "/api/v1/whoami",
 )

@@ -83,6 +83,7 @@ SUMMARIES: Final = {
     "top": (
         "Show the cluster live: resources, failed tasks, agents with problems, roles, frameworks."
     ),
+    "usage": "Show who used how much of the cluster in a time: this month, if none is given.",
     "volumes": "List the volumes of agents, and orphans: directories without a hold.",
     "weights": (
         "List or change the weights of roles: a role of weight 2 gets twice the share of one of 1."

@@ -280,6 +280,7 @@ SHAPES: Final[Mapping[str, Shape]] = {
         keys="groups rules",
         made={"rules": Form(array(access_pb2.Rule.DESCRIPTOR), _rules)},
     ),
+    "GetUsageResponse": Shape("UsageReport"),
     "GetTaskUseResponse": Shape(
         "TaskUse",
         without="max_completion_s",

@@ -50,6 +50,28 @@ PREEMPTION_OFF: Preemption.ValueType  # 2
 """The role neither preempts nor is preempted."""
 Global___Preemption: _TypeAlias = Preemption  # noqa: Y015
 
+class _UsageBy:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _UsageByEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_UsageBy.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    USAGE_BY_UNSPECIFIED: _UsageBy.ValueType  # 0
+    USAGE_BY_ROLE: _UsageBy.ValueType  # 1
+    USAGE_BY_FRAMEWORK: _UsageBy.ValueType  # 2
+    USAGE_BY_PRINCIPAL: _UsageBy.ValueType  # 3
+    USAGE_BY_LABEL: _UsageBy.ValueType  # 4
+
+class UsageBy(_UsageBy, metaclass=_UsageByEnumTypeWrapper):
+    """By what usage is summed; unspecified is by role."""
+
+USAGE_BY_UNSPECIFIED: UsageBy.ValueType  # 0
+USAGE_BY_ROLE: UsageBy.ValueType  # 1
+USAGE_BY_FRAMEWORK: UsageBy.ValueType  # 2
+USAGE_BY_PRINCIPAL: UsageBy.ValueType  # 3
+USAGE_BY_LABEL: UsageBy.ValueType  # 4
+Global___UsageBy: _TypeAlias = UsageBy  # noqa: Y015
+
 @_typing.final
 class GetMasterRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
@@ -2958,3 +2980,205 @@ class HistoryLine(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HistoryLine: _TypeAlias = HistoryLine  # noqa: Y015
+
+@_typing.final
+class GetUsageRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BY_FIELD_NUMBER: _builtins.int
+    SINCE_MS_FIELD_NUMBER: _builtins.int
+    UNTIL_MS_FIELD_NUMBER: _builtins.int
+    by: Global___UsageBy.ValueType
+    since_ms: _builtins.int
+    """Times in milliseconds since the epoch. Whole hours count that have a part in this time; of
+    times more than two days ago, whole days (UTC). 0: from the first, and up to now.
+    """
+    until_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        by: Global___UsageBy.ValueType = ...,
+        since_ms: _builtins.int = ...,
+        until_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "since_ms", b"since_ms", "until_ms", b"until_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetUsageRequest: _TypeAlias = GetUsageRequest  # noqa: Y015
+
+@_typing.final
+class GetUsageResponse(_message.Message):
+    """Usage over a time, so far as the caller may view it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class CapacityEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    USAGE_FIELD_NUMBER: _builtins.int
+    SINCE_MS_FIELD_NUMBER: _builtins.int
+    ENDED_MS_FIELD_NUMBER: _builtins.int
+    COUNTED_S_FIELD_NUMBER: _builtins.int
+    CAPACITY_FIELD_NUMBER: _builtins.int
+    since_ms: _builtins.int
+    """The time from the first to the end of the last hour or day that counts, in milliseconds since
+    the epoch; 0 if there is none.
+    """
+    ended_ms: _builtins.int
+    counted_s: _builtins.float
+    """Seconds for which a master has counted in this time."""
+    @_builtins.property
+    def usage(self) -> _containers.RepeatedCompositeFieldContainer[Global___UsageView]:
+        """Roles by path, all others by their shares, the largest first."""
+
+    @_builtins.property
+    def capacity(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Of the whole cluster, in the units of `UsageView`; empty if the caller may not view it."""
+
+    def __init__(
+        self,
+        *,
+        usage: _abc.Iterable[Global___UsageView] | None = ...,
+        since_ms: _builtins.int = ...,
+        ended_ms: _builtins.int = ...,
+        counted_s: _builtins.float = ...,
+        capacity: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "counted_s", b"counted_s", "ended_ms", b"ended_ms", "since_ms", b"since_ms", "usage", b"usage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetUsageResponse: _TypeAlias = GetUsageResponse  # noqa: Y015
+
+@_typing.final
+class UsageView(_message.Message):
+    """What one role, framework, principal or cost center had."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class UsedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class HeldEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class OfferedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
+    SHARE_S_FIELD_NUMBER: _builtins.int
+    USED_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
+    OFFERED_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The path of a role, which counts with all roles below it, or the name of frameworks, or of a
+    principal, or the value of the label `cost-center` of tasks. Empty for those without one.
+    `(others)` stands for further ones.
+    """
+    share: _builtins.float
+    """The part of `counted_s` for which it had the whole cluster: its largest share of any resource."""
+    share_s: _builtins.float
+    """The same in seconds: the dominant-share seconds."""
+    @_builtins.property
+    def used(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """What its tasks used: units times seconds, by resource; mem and disk in MiB."""
+
+    @_builtins.property
+    def held(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """What its holds kept and no task used."""
+
+    @_builtins.property
+    def offered(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """What it was offered, until it answered."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        share: _builtins.float = ...,
+        share_s: _builtins.float = ...,
+        used: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        held: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        offered: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["held", b"held", "name", b"name", "offered", b"offered", "share", b"share", "share_s", b"share_s", "used", b"used"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UsageView: _TypeAlias = UsageView  # noqa: Y015

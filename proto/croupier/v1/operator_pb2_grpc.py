@@ -178,6 +178,11 @@ class OperatorServiceStub(object):
                 request_serializer=croupier_dot_v1_dot_operator__pb2.GetHistoryRequest.SerializeToString,
                 response_deserializer=croupier_dot_v1_dot_operator__pb2.GetHistoryResponse.FromString,
                 _registered_method=True)
+        self.GetUsage = channel.unary_unary(
+                '/croupier.v1.OperatorService/GetUsage',
+                request_serializer=croupier_dot_v1_dot_operator__pb2.GetUsageRequest.SerializeToString,
+                response_deserializer=croupier_dot_v1_dot_operator__pb2.GetUsageResponse.FromString,
+                _registered_method=True)
 
 
 class OperatorServiceServicer(object):
@@ -383,6 +388,13 @@ class OperatorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetUsage(self, request, context):
+        """Return what tasks used, what holds kept idle, and what was offered, summed over a time.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_OperatorServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -525,6 +537,11 @@ def add_OperatorServiceServicer_to_server(servicer, server):
                     servicer.GetHistory,
                     request_deserializer=croupier_dot_v1_dot_operator__pb2.GetHistoryRequest.FromString,
                     response_serializer=croupier_dot_v1_dot_operator__pb2.GetHistoryResponse.SerializeToString,
+            ),
+            'GetUsage': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetUsage,
+                    request_deserializer=croupier_dot_v1_dot_operator__pb2.GetUsageRequest.FromString,
+                    response_serializer=croupier_dot_v1_dot_operator__pb2.GetUsageResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1287,6 +1304,33 @@ class OperatorService(object):
             '/croupier.v1.OperatorService/GetHistory',
             croupier_dot_v1_dot_operator__pb2.GetHistoryRequest.SerializeToString,
             croupier_dot_v1_dot_operator__pb2.GetHistoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetUsage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.v1.OperatorService/GetUsage',
+            croupier_dot_v1_dot_operator__pb2.GetUsageRequest.SerializeToString,
+            croupier_dot_v1_dot_operator__pb2.GetUsageResponse.FromString,
             options,
             channel_credentials,
             insecure,

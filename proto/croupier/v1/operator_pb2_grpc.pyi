@@ -87,6 +87,8 @@ class OperatorServiceStub:
     """Return the state and the load of every agent, in columns."""
     GetHistory: _aio.UnaryUnaryMultiCallable[_operator_pb2.GetHistoryRequest, _operator_pb2.GetHistoryResponse]
     """Return what was used in the last hour, at most since the master began to lead."""
+    GetUsage: _aio.UnaryUnaryMultiCallable[_operator_pb2.GetUsageRequest, _operator_pb2.GetUsageResponse]
+    """Return what tasks used, what holds kept idle, and what was offered, summed over a time."""
 
 class OperatorServiceServicer:
     """Each List call returns a page: in the order of ids (roles: parents before their children), with
@@ -297,5 +299,12 @@ class OperatorServiceServicer:
         context: _aio.ServicerContext[_operator_pb2.GetHistoryRequest, _abc.Awaitable[_operator_pb2.GetHistoryResponse]],
     ) -> _abc.Awaitable[_operator_pb2.GetHistoryResponse]:
         """Return what was used in the last hour, at most since the master began to lead."""
+
+    def GetUsage(
+        self,
+        request: _operator_pb2.GetUsageRequest,
+        context: _aio.ServicerContext[_operator_pb2.GetUsageRequest, _abc.Awaitable[_operator_pb2.GetUsageResponse]],
+    ) -> _abc.Awaitable[_operator_pb2.GetUsageResponse]:
+        """Return what tasks used, what holds kept idle, and what was offered, summed over a time."""
 
 def add_OperatorServiceServicer_to_server(servicer: OperatorServiceServicer, server: _aio.Server) -> None: ...

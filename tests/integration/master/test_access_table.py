@@ -68,6 +68,7 @@ OperatorService/WatchEvents          O      O       O     O     O     O     O   
 OperatorService/GetOverview          O      O       O     O     O     O     O    D
 OperatorService/GetHeatmap           O      O       O     O     O     O     O    D
 OperatorService/GetHistory           O      O       O     O     O     O     O    D
+OperatorService/GetUsage             O      O       O     O     O     O     O    D
 OperatorService/KillTask             O      O       D     N     N     O     N    D
 OperatorService/TeardownFramework    O      O       D     N     N     O     N    D
 OperatorService/UpdateRoles          O      O       D     D     D     D     D    D

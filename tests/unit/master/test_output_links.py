@@ -61,10 +61,10 @@ class Cluster:
 @pytest.fixture
 def cluster() -> Cluster:
     world = World()
-    agent = world.agent("cpus:4;mem:4GB")
     session = world.framework("ads")
     framework_id = world.framework_id(session)
     world.state.set_owner(world.state.frameworks[framework_id], OWNER.name)
+    agent = world.agent("cpus:4;mem:4GB")
     world.accept(session, make_task("t1"), make_task("t2"))
     world.finish(agent, framework_id, "t2")
     agent_id = world.agent_id(agent)

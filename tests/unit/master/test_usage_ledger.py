@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from croupier.master.core import usage_buckets
@@ -32,9 +32,7 @@ B = Account(Role("ads/prod"), "serve", "ann", "team-1")
 
 def ledger_at(now: float = 0.0) -> UsageLedger:
     """Return a ledger of a cluster with 4 cpus whose first step is closed at noon."""
-    ledger = UsageLedger()
-    ledger.set_time(now)
-    ledger.begin(now)
+    ledger = UsageLedger(now)
     ledger.set_capacity({"cpus": 4_000})
     ledger.close(NOON)
     return ledger
@@ -158,11 +156,11 @@ def test_a_successor_counts_the_time_since_the_last_step_once() -> None:
     ledger.set_time(60.0)
     ledger.close(NOON + 60_000)
 
-    successor = UsageLedger(ledger.history, ledger.closed_ms)
+    # It begins 40 s after the last step, on a monotonic clock of its own.
+    successor = UsageLedger(7_000.0, ledger.history, ledger.closed_ms)
     successor.use(A, {"cpus": 1_000})
     successor.set_capacity({"cpus": 4_000})
-    # It begins 40 s after the last step, on a monotonic clock of its own.
-    successor.begin(7_000.0)
+    successor.note_found()
     successor.set_time(7_005.0)
     successor.use(B, {"cpus": 500})
     successor.set_time(7_020.0)
@@ -181,7 +179,7 @@ def test_a_successor_counts_the_time_since_the_last_step_once() -> None:
 def test_the_time_without_a_master_is_bounded(away_ms: int, counted_ms: int) -> None:
     ledger = UsageLedger(closed_ms=NOON)
     ledger.use(A, {"cpus": 1_000})
-    ledger.begin(0.0)
+    ledger.note_found()
     ledger.set_time(1.0)
     ledger.close(NOON + away_ms + 1_000)
     (bucket,) = ledger.history
@@ -210,6 +208,7 @@ def _changes(draw: st.DrawFn) -> list[tuple[int, str, Account, int]]:
     return sorted(draw(st.lists(events, max_size=30)), key=lambda event: event[0])
 
 
+@settings(deadline=None)
 @given(_changes(), st.booleans())
 def test_sums_equal_those_of_each_millisecond_span(
     changes: list[tuple[int, str, Account, int]], is_clock_wrong: bool

@@ -268,6 +268,13 @@ class AllocationDue:
     budget: int = 2000
 
 
+@value
+class AccountingDue:
+    """An accounting step is due; `wall_ms` is the time of day, in milliseconds since the epoch."""
+
+    wall_ms: int
+
+
 PeerEvent = (
     Subscribe
     | FrameworkCalled

@@ -16,6 +16,7 @@ from croupier.master.core.offers import Offer
 from croupier.master.core.records import NO_OWNER, FrameworkRecord
 from croupier.master.core.task_queues import TaskQueues
 from croupier.master.core.tasks import Task
+from croupier.master.core.usage_buckets import Account, Labels, account_label
 from croupier.model.errors import Conflict
 from croupier.model.executor import ALL_EXECUTORS_MESSAGES, FRAMEWORK_MESSAGES
 from croupier.model.ids import FrameworkId, OfferId, Role, TaskId
@@ -105,6 +106,10 @@ class Framework:
     principal: Principal = ANONYMOUS
     messages: Bucket = field(default_factory=lambda: Bucket(*FRAMEWORK_MESSAGES, 0.0))
     said: Bucket = field(default_factory=lambda: Bucket(*ALL_EXECUTORS_MESSAGES, 0.0))
+
+    def account(self, role: Role, labels: Labels = ()) -> Account:
+        """Return the account of its offers in a role, or of its tasks with these labels."""
+        return Account(role, self.name, self.owner, account_label(labels))
 
     @property
     def is_removed(self) -> bool:

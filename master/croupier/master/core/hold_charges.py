@@ -24,6 +24,7 @@ def pool_hold(state: State, hold: Hold, taker: tuple[FrameworkId, Role] | None =
     held = (hold.place, hold.agent_id, hold.owner, hold.resources)
     state.allocator.holds.make(*held, taker, is_kept=hold.volume)
     hold.move(HoldState.POOLED)
+    state.usage.touch(hold.hold_id)
 
 
 def charge_absent_hold(state: State, hold: Hold) -> None:
@@ -31,6 +32,7 @@ def charge_absent_hold(state: State, hold: Hold) -> None:
     hold.unused = Resources(unused(state, hold).scalars)
     state.allocator.holds.charge_absent(hold.owner, hold.unused.scalars)
     hold.move(HoldState.ABSENT)
+    state.usage.touch(hold.hold_id)
 
 
 def unused(state: State, hold: Hold) -> Resources:
@@ -81,6 +83,7 @@ def lose_hold(state: State, hold: Hold) -> None:
         state.allocator.holds.release_absent(hold.owner, hold.unused.scalars)
     if hold.state is not HoldState.AWAY:
         hold.move(HoldState.AWAY)
+    state.usage.touch(hold.hold_id)
 
 
 def remove_hold(state: State, hold: Hold) -> list[Task]:

@@ -37,6 +37,8 @@ def offer(state: State, grant: Grant, lease_s: float, now: float) -> Iterator[Ef
     framework.offers[made.offer_id] = made
     agent.offers[made.offer_id] = made
     state.deadlines.set(OfferExpiry(made.offer_id), _review_at(state, made, now))
+    state.usage.offer(framework.account(made.role), made.resources.scalars)
+    state.usage.touch(made.hold_id)
     description = agent.describe()
     message = Offered(made.offer_id, description, made.role, made.resources, lease_s, made.hold_id)
     yield Send(framework.session, message)
@@ -48,9 +50,12 @@ def end_offer(
 ) -> Effect:
     """End an offer without releasing its resources."""
     del state.offers[offer.offer_id]
-    del state.frameworks[offer.framework_id].offers[offer.offer_id]
+    framework = state.frameworks[offer.framework_id]
+    del framework.offers[offer.offer_id]
     del state.agents[offer.agent_id].offers[offer.offer_id]
     state.deadlines.cancel(OfferExpiry(offer.offer_id))
+    state.usage.offer(framework.account(offer.role), offer.resources.scalars, -1)
+    state.usage.touch(offer.hold_id)
     return Happened(
         OfferEnded(offer.offer_id, offer.framework_id, outcome, now - offer.made_at, message)
     )

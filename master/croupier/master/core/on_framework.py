@@ -242,6 +242,11 @@ def _connect(state: State, framework: Framework, event: Subscribe, now: float) -
     if state.access.is_on and not framework.owner:
         state.set_owner(framework, event.principal.name)
     framework.name, framework.failover_timeout_s = event.name, event.failover_timeout_s
+    if (framework.name, framework.owner) != (before.name, before.owner):
+        for hold in state.holds.values():
+            if hold.framework_id == framework.framework_id:
+                # It counts for another account from now on.
+                state.usage.touch(hold.hold_id)
     framework.hostname, framework.webui_url = event.hostname, event.webui_url
     lease_s = event.offer_lease_s or state.settings.offer_lease_s
     framework.offer_lease_s = min(lease_s, state.settings.max_offer_lease_s)

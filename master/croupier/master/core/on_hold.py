@@ -198,6 +198,7 @@ def shrink_hold(
 def _shrink(state: State, hold: Hold, amount: Resources, now: float) -> Save:
     state.allocator.holds.shrink(hold.place, amount)
     hold.resources = hold.resources - amount
+    state.usage.touch(hold.hold_id)
     return Save(hold.record(now))
 
 
@@ -228,6 +229,7 @@ def take_from_hold(state: State, task: Task, message: str, now: float) -> Iterat
         return
     state.allocator.holds.resize(hold.place, task.held)
     hold.resources = hold.resources - task.held
+    state.usage.touch(hold.hold_id)
     task.hold_id, task.held = NO_HOLD, NOTHING
     yield Save(task.record())
     yield Save(hold.record(now))

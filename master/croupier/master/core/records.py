@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, assert_never
 
-from croupier.master.core import access_records
+from croupier.master.core import access_records, usage_records
 from croupier.model.access import KeyId
 from croupier.model.demand import Placement
 from croupier.model.ids import NO_FRAMEWORK, NO_HOLD, AgentId, FrameworkId, HoldId, Role, TaskId
@@ -249,11 +249,13 @@ Record = (
     | access_records.RuleRecord
     | access_records.RevokedKeyRecord
     | access_records.TokenRecord
+    | usage_records.UsageRecord
     | ForgetAgent
     | ForgetFramework
     | ForgetTask
     | ForgetHold
     | ForgetRole
+    | usage_records.ForgetUsage
     | access_records.ForgetGroup
     | access_records.ForgetRule
     | access_records.ForgetToken
@@ -268,7 +270,7 @@ def task_key(framework_id: FrameworkId, task_id: TaskId) -> str:
 
 @dataclass(slots=True)
 class Registry:
-    """All records of a store; tasks by `task_key`."""
+    """All records of a store; tasks by `task_key`, sums of usage by `usage_key`."""
 
     master: MasterRecord | None = None
     agents: dict[AgentId, AgentRecord] = field(default_factory=dict)
@@ -280,6 +282,7 @@ class Registry:
     rules: dict[str, access_records.RuleRecord] = field(default_factory=dict)
     tokens: dict[access_records.TokenId, access_records.TokenRecord] = field(default_factory=dict)
     revoked: dict[KeyId, access_records.RevokedKeyRecord] = field(default_factory=dict)
+    usage: dict[str, usage_records.UsageRecord] = field(default_factory=dict)
 
     def apply(self, record: Record) -> None:
         """Add one record; the newest of a kind and id wins."""
@@ -306,8 +309,16 @@ class Registry:
                 self.tasks.pop(task_key(record.framework_id, record.task_id), None)
             case ForgetRole():
                 self.roles.pop(record.role, None)
+            case usage_records.UsageRecord() | usage_records.ForgetUsage():
+                self._apply_usage(record)
             case _:
                 self._apply_access(record)
+
+    def _apply_usage(self, row: usage_records.UsageRow) -> None:
+        if isinstance(row, usage_records.UsageRecord):
+            self.usage[usage_records.usage_key(row)] = row
+        else:
+            self.usage.pop(usage_records.usage_key(row), None)
 
     def _apply_access(self, record: access_records.AccessRecord) -> None:
         match record:
@@ -333,6 +344,7 @@ class Registry:
     def records(self) -> list[Record]:
         """Return all records."""
         access = (self.groups, self.rules, self.tokens, self.revoked)
-        kinds = (self.agents, self.frameworks, self.roles, self.tasks, self.holds, *access)
+        others = (*access, self.usage)
+        kinds = (self.agents, self.frameworks, self.roles, self.tasks, self.holds, *others)
         held: list[Record] = [record for kind in kinds for record in kind.values()]
         return [self.master, *held] if self.master is not None else held

@@ -28,6 +28,7 @@ from croupier.master.core.settings import Settings
 from croupier.master.core.task_queues import shape_of
 from croupier.master.core.tasks import EndedTasks, Task, TaskHold, TaskSnapshot
 from croupier.master.core.tokens import Tokens
+from croupier.master.core.usage import UsageLedger
 from croupier.model.access import AccessPolicy, Permissions
 from croupier.model.deadlines import Deadlines
 from croupier.model.ids import AgentId, FrameworkId, HoldId, OfferId, Role
@@ -57,6 +58,7 @@ class State:
         ended: acknowledged tasks, for operators.
         verdicts: bytes of verdicts that were not marked as seen.
         descriptions: bytes of the text of known tasks.
+        usage: what tasks, holds and offers had over time.
         initial_roles: settings of the flags, which hold until an operator changes them.
         access: the groups and rules; replaced by `set_access`.
         generation: how often an operator has continued with an older copy of the store.
@@ -91,6 +93,7 @@ class State:
         self.access = AccessPolicy(settings.auth)
         self.tokens = Tokens()
         self.owned = OwnedCounts()
+        self.usage = UsageLedger()
         self.generation = 0
         self.adopts_unproven_until = 0.0
         self._permissions: dict[Principal, Permissions] = {}
@@ -152,6 +155,7 @@ class State:
     def set_owner(self, framework: Framework, owner: PrincipalName) -> None:
         """Give a framework without an owner to `owner`."""
         assert not framework.owner
+        assert not framework.offers, "they count for the account without an owner"
         self.owned.add(framework.owner, frameworks=-1, tasks=-len(framework.tasks))
         framework.owner = owner
         self.allocator.set_owner(framework.framework_id, owner)
@@ -211,6 +215,8 @@ class State:
             self.put_in_line(task)
         elif agent is not None and not task.is_orphan:
             agent.tasks[task.framework_id, task.task_id] = task
+        if task.is_counted:
+            self._begin_use(task)
 
     def enqueue(self, *unit: Task, at_begin: bool = False) -> None:
         """Queue a task or a group: the allocator deals to it. O(log n)."""
@@ -234,8 +240,10 @@ class State:
         task.move(task.master_made(TaskState.STAGING, Reason.NONE, ""))
         agent = self.agents[agent_id]
         agent.tasks[task.framework_id, task.task_id] = task
-        if task.is_active and task.kind is not None:
-            agent.running[task.framework_id, task.kind] += 1
+        if task.is_active:
+            self._begin_use(task)
+            if task.kind is not None:
+                agent.running[task.framework_id, task.kind] += 1
 
     def put_in_line(self, task: Task) -> None:
         """Put a task into the line of its agent."""
@@ -296,6 +304,8 @@ class State:
             if task.held:
                 part = (task.framework_id, task.role, self.holds[task.hold_id].place, task.held)
                 self.allocator.charges.charge_part(*part, is_absent=task.is_absent)
+            if not task.is_absent:
+                self._begin_use(task)
             task.hold_as(TaskHold.ACTIVE)
             if task.kind is not None:
                 running[task.framework_id, task.kind] += 1
@@ -319,6 +329,7 @@ class State:
         charges = self.allocator.charges
         if task.is_absent:
             task.hold_as(TaskHold.RELEASED)
+            self._end_use(task)
             charges.release_absent(task.framework_id, task.role, task.info.resources)
         elif task.is_active:
             self._release_part(task)
@@ -334,6 +345,7 @@ class State:
 
     def _on_released(self, task: Task) -> None:
         task.hold_as(TaskHold.RELEASED)
+        self._end_use(task)
         self.preemptor.ended((task.framework_id, task.task_id))
         if task.kind is not None:
             running, key = self.agents[task.agent_id].running, (task.framework_id, task.kind)
@@ -342,6 +354,19 @@ class State:
                 running[key] = left
             else:
                 self.stranded[task.agent_id] = None
+
+    def _begin_use(self, task: Task) -> None:
+        """Count the resources of a task as used from now on."""
+        framework = self.frameworks[task.framework_id]
+        task.account = framework.account(task.role, task.info.labels)
+        self.usage.use(task.account, task.info.resources.scalars)
+        self.usage.touch(task.hold_id)
+
+    def _end_use(self, task: Task) -> None:
+        assert task.account is not None
+        self.usage.use(task.account, task.info.resources.scalars, -1)
+        self.usage.touch(task.hold_id)
+        task.account = None
 
     def slim_task(self, task: Task) -> None:
         """Drop the command and labels of a large task that has ended."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from croupier.master.allocator import Allocator
-from croupier.master.core import hold_charges, records
+from croupier.master.core import hold_charges, on_accounting, records
 from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.deadlines import AgentTimeout, FailoverTimeout, HoldReview
 from croupier.master.core.frameworks import Framework, FrameworkState
@@ -17,6 +17,8 @@ from croupier.master.core.holds import Hold
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import NO_AGENT, State
 from croupier.master.core.tasks import KillRequest, Task, TaskHold
+from croupier.master.core.usage import UsageLedger
+from croupier.master.core.usage_records import history_of
 from croupier.model.access import BUILTIN_GROUPS, AccessPolicy
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import NO_HOLD, FrameworkId, Role
@@ -33,6 +35,7 @@ def recover_state(
     state = State(master_id, settings, allocator)
     state.generation = registry.master.generation if registry.master else 0
     state.adopts_unproven_until = now + settings.adopt_unproven_s
+    state.usage = UsageLedger(now, *history_of(registry.usage.values()))
     _recover_access(state, registry)
     for agent in registry.agents.values():
         _recover_agent(state, agent, now)
@@ -50,6 +53,8 @@ def recover_state(
     charge_absent(state)
     for known in state.frameworks.values():
         _recover_queue(state, known)
+    on_accounting.count_changes(state)
+    state.usage.note_found()
     return state
 
 

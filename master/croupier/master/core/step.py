@@ -11,6 +11,7 @@ from typing import assert_never
 from croupier.master.core import (
     deadlines,
     events,
+    on_accounting,
     on_agent,
     on_call,
     on_framework,
@@ -40,7 +41,8 @@ HoldCommand = CreateHold | ReleaseHold
 Command = (
     OperatorKill | OperateAgent | TeardownFramework | UpdateRoles | HoldCommand | AccessCommand
 )
-Event = events.PeerEvent | Command | events.Read | events.TimePassed | events.AllocationDue
+TimeEvent = events.TimePassed | events.AllocationDue | events.AccountingDue
+Event = events.PeerEvent | Command | events.Read | TimeEvent
 
 
 def step(state: State, event: Event, now: float) -> list[Effect]:
@@ -54,6 +56,7 @@ def steps(state: State, event: Event, now: float) -> Iterator[Step]:
     Between parts the caller may do other work that neither changes nor reads the state. The state
     is consistent after the last part.
     """
+    on_accounting.begin_step(state, now)
     match event:
         case events.FrameworkCalled():
             yield from on_call.on_call(state, event, now)
@@ -66,11 +69,8 @@ def steps(state: State, event: Event, now: float) -> Iterator[Step]:
             yield from on_agent.on_report(state, event, now)
         case events.Received():
             yield from _on_received(state, event, now)
-        case events.AllocationDue(budget):
-            yield from on_allocation_due(state, budget, now)
-            on_preemption.schedule_check(state, now)
-        case events.TimePassed():
-            yield from on_time_passed(state, now)
+        case events.AllocationDue() | events.TimePassed() | events.AccountingDue():
+            yield from _on_time(state, event, now)
         case events.Subscribe():
             yield from on_framework.on_subscribe(state, event, now)
         case events.Register():
@@ -85,6 +85,19 @@ def steps(state: State, event: Event, now: float) -> Iterator[Step]:
             yield from on_operator_command(state, event, now)
         case events.Read(request, query):
             yield Answer(request, (yield from _query_result(state, query)))
+        case _:
+            assert_never(event)
+
+
+def _on_time(state: State, event: TimeEvent, now: float) -> Iterator[Effect]:
+    match event:
+        case events.AllocationDue(budget):
+            yield from on_allocation_due(state, budget, now)
+            on_preemption.schedule_check(state, now)
+        case events.TimePassed():
+            yield from on_time_passed(state, now)
+        case events.AccountingDue(wall_ms):
+            yield from on_accounting.on_accounting(state, wall_ms)
         case _:
             assert_never(event)
 

@@ -14,6 +14,7 @@ from croupier.master.allocator.pending_demand import Shape
 from croupier.master.core.effects import SessionId
 from croupier.master.core.holds import place_of
 from croupier.master.core.records import NO_OWNER, QueuePlace, TaskRecord
+from croupier.master.core.usage_buckets import Account
 from croupier.model.ids import NO_HOLD, AgentId, FrameworkId, HoldId, Role, TaskId
 from croupier.model.principal import PrincipalName
 from croupier.model.resources import NOTHING, Resources
@@ -117,6 +118,7 @@ class Task:
         begun_ms: when its agent began to start it, by the agent's clock; 0 if it has not.
         hold_id: the hold that it runs in; empty if it takes nothing from one.
         held: the part of its resources that it takes from the hold.
+        account: the account of the usage ledger that it counts in; None while it uses nothing.
     """
 
     info: TaskInfo
@@ -144,6 +146,7 @@ class Task:
     hold_id: HoldId = NO_HOLD
     held: Resources = NOTHING
     has_data: bool = False
+    account: Account | None = None
 
     def __post_init__(self) -> None:
         self.started_ms = self.started_ms or _start_ms(self.status)

@@ -11,20 +11,22 @@ master counts the time since then for the tasks that it finds in the store, up t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from croupier.master.core.usage_buckets import (
     CLUSTER,
+    HOUR_MS,
     Account,
     Amounts,
     Bucket,
     Sums,
     UsageBucket,
     UsageHistory,
+    add_by_role,
 )
-from croupier.model.ids import Role
+from croupier.model.ids import HoldId, Role
 
 # The most time without a master that is counted for the tasks that its successor finds.
 MAX_GAP_MS: Final = 900_000
@@ -111,26 +113,37 @@ class UsageLedger:
     Attributes:
         history: the sums of the steps that are closed.
         closed_ms: the wall-clock time at the end of the last step; None before the first.
+        by_role: what each role used in this term up to the last step, with all roles below it.
+        touched_holds: holds of which the idle part may have changed in this step of the core.
     """
 
-    def __init__(self, history: UsageHistory | None = None, closed_ms: int | None = None) -> None:
+    def __init__(
+        self,
+        now: float = 0.0,
+        history: UsageHistory | None = None,
+        closed_ms: int | None = None,
+    ) -> None:
+        """Begin a term at `now`, in seconds on the monotonic clock."""
         self.history = history or UsageHistory()
         self.closed_ms = closed_ms
-        self._now_ms = self._began_ms = 0
-        self._meters: dict[Account, _Meters] = {}
-        self._capacity = Meter()
-        self._found: dict[Account, Amounts] | None = None
-
-    def begin(self, now: float) -> None:
-        """Begin a term at `now`, with the tasks that were found in the store as used.
-
-        The time since the last step is counted for them when the next step is closed.
-        """
+        self.by_role: dict[Role, Amounts] = {}
+        self.touched_holds: dict[HoldId, None] = {}
         self._now_ms = self._began_ms = round(now * 1000)
-        for meters in (self._capacity, *(each.used for each in self._meters.values())):
-            meters.offset = {name: -milli * self._now_ms for name, milli in meters.amount.items()}
-        self._found = {account: dict(each.used.amount) for account, each in self._meters.items()}
-        self._found[CLUSTER] = dict(self._capacity.amount)
+        self._meters: dict[Account, _Meters] = {}
+        self._holds: dict[HoldId, tuple[Account, Mapping[str, int]]] = {}
+        self._capacity = Meter()
+        self._totals: Mapping[str, int] = {}
+        self._found: list[tuple[Meter, Amounts]] | None = None
+
+    def note_found(self) -> None:
+        """Note that everything counted so far was found in the store when the term began.
+
+        The time since the last step is counted for it when the next step is closed.
+        """
+        meters = [self._capacity]
+        for each in self._meters.values():
+            meters += (each.used, each.held, each.offered)
+        self._found = [(meter, dict(meter.amount)) for meter in meters]
 
     def set_time(self, now: float) -> None:
         """Note the time of the present step of the core, in seconds on the monotonic clock."""
@@ -148,9 +161,27 @@ class UsageLedger:
         """Count resources that are offered from now on, or with the sign -1 no longer."""
         self._of(account).offered.change(scalars, sign, self._now_ms)
 
+    def touch(self, hold_id: HoldId) -> None:
+        """Note that the idle part of a hold may have changed; do nothing without an id."""
+        if hold_id:
+            self.touched_holds[hold_id] = None
+
+    def set_held(
+        self, hold_id: HoldId, account: Account | None, scalars: Mapping[str, int] | None = None
+    ) -> None:
+        """Note the idle part of a hold from now on, and its account; None if it has ended."""
+        before = self._holds.pop(hold_id, None)
+        if before is not None:
+            self.hold(*before, sign=-1)
+        if account is not None and scalars:
+            self._holds[hold_id] = account, scalars
+            self.hold(account, scalars)
+
     def set_capacity(self, capacity: Mapping[str, int]) -> None:
-        """Note the capacity of the cluster from now on."""
-        before = self._capacity.amount
+        """Note the capacity of the cluster from now on. O(resources)."""
+        if capacity == self._totals:
+            return
+        before, self._totals = self._totals, dict(capacity)
         names = {**before, **capacity}
         changes = {name: capacity.get(name, 0) - before.get(name, 0) for name in names}
         self._capacity.change(changes, 1, self._now_ms)
@@ -166,6 +197,7 @@ class UsageLedger:
         changed = {CLUSTER}
         for account, meters in list(self._meters.items()):
             if sums := meters.take(self._now_ms):
+                add_by_role(self.by_role, account.role, sums.used)
                 changed.add(bucket.add(account, sums))
             if not meters:
                 del self._meters[account]
@@ -187,8 +219,7 @@ class UsageLedger:
         before_ms = wall_ms - self.closed_ms - (self._now_ms - self._began_ms)
         gap_ms = max(0, min(before_ms, MAX_GAP_MS))
         self._began_ms -= gap_ms
-        for account, amounts in found.items():
-            meter = self._capacity if account == CLUSTER else self._of(account).used
+        for meter, amounts in found:
             meter.add({name: milli * gap_ms for name, milli in amounts.items()})
 
     def buckets(self, role: Role) -> Iterator[Bucket]:
@@ -198,9 +229,21 @@ class UsageLedger:
         """
         return iter(self.history.of_role(role))
 
-    def open_sums(self) -> Iterable[tuple[Account, Sums]]:
-        """Return what has come together since the last step. O(accounts with resources)."""
-        return ((account, each.sums(self._now_ms)) for account, each in self._meters.items())
+    def buckets_now(self, wall_ms: int) -> list[UsageBucket]:
+        """Return all buckets, with what has come together since the last step in the present hour.
+
+        O(buckets + accounts of an hour).
+        """
+        start_ms = wall_ms // HOUR_MS * HOUR_MS
+        present = UsageBucket(start_ms, HOUR_MS)
+        if start_ms in self.history.hours:
+            present.merge(self.history.hours[start_ms])
+        for account, meters in self._meters.items():
+            if sums := meters.sums(self._now_ms):
+                present.add(account, sums)
+        present.add_capacity(self._capacity.sums(self._now_ms), self._now_ms - self._began_ms)
+        past = [each for each in self.history if each.key != present.key]
+        return [*past, present]
 
     def amounts(self, account: Account) -> Sums:
         """Return what an account has now, in thousandths of a unit."""

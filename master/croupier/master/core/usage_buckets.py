@@ -24,7 +24,12 @@ MAX_ACCOUNTS: Final = 1_000
 MAX_DAY_ACCOUNTS: Final = 250
 OTHERS: Final = "(others)"
 
+# The label of tasks by which usage is told apart, and the longest value that is.
+ACCOUNT_LABEL: Final = "cost-center"
+MAX_ACCOUNT_LABEL: Final = 128
+
 Amounts = dict[str, int]
+Labels = tuple[tuple[str, str], ...]
 
 
 class Account(NamedTuple):
@@ -95,6 +100,11 @@ class UsageBucket:
         return self.start_ms + self.length_ms
 
     @property
+    def key(self) -> tuple[int, int]:
+        """Start and length, which no other bucket has."""
+        return self.start_ms, self.length_ms
+
+    @property
     def most(self) -> int:
         """The number of accounts from which on accounts are added together."""
         return MAX_ACCOUNTS if self.length_ms == HOUR_MS else MAX_DAY_ACCOUNTS
@@ -106,8 +116,7 @@ class UsageBucket:
             if account not in self.accounts and len(self.accounts) >= 2 * self.most:
                 account = Account(Role(OTHERS), OTHERS)
         self.accounts.setdefault(account, Sums()).add(sums)
-        for role in (account.role, *ancestors(account.role)):
-            add_to(self.by_role.setdefault(role, {}), sums.used)
+        add_by_role(self.by_role, account.role, sums.used)
         return account
 
     def add_capacity(self, capacity: Mapping[str, int], counted_ms: int) -> None:
@@ -124,8 +133,7 @@ class UsageBucket:
         """Assert that the sums by role are those of the accounts."""
         total: dict[Role, Amounts] = {}
         for account, sums in self.accounts.items():
-            for role in (account.role, *ancestors(account.role)):
-                add_to(total.setdefault(role, {}), sums.used)
+            add_by_role(total, account.role, sums.used)
         assert total == self.by_role
         assert len(self.accounts) <= 2 * self.most + 1
 
@@ -162,7 +170,7 @@ class UsageHistory:
     def __iter__(self) -> Iterator[UsageBucket]:
         """Return all buckets, oldest first."""
         buckets = [*self.days.values(), *self.hours.values()]
-        return iter(sorted(buckets, key=lambda bucket: (bucket.start_ms, bucket.length_ms)))
+        return iter(sorted(buckets, key=lambda bucket: bucket.key))
 
     def hour(self, at_ms: int) -> UsageBucket:
         """Return the bucket of the hour of a time."""
@@ -183,6 +191,11 @@ class UsageHistory:
             yield Bucket(bucket.start_ms, bucket.end_ms, bucket.counted_ms, used, bucket.capacity)
 
 
+def account_label(labels: Labels) -> str:
+    """Return the value of the label `cost-center`; empty if there is none."""
+    return next((value[:MAX_ACCOUNT_LABEL] for key, value in labels if key == ACCOUNT_LABEL), "")
+
+
 def dominant_ms(used: Mapping[str, int], capacity: Mapping[str, int], counted_ms: int) -> int:
     """Return the dominant-share milliseconds of an amount in a bucket, rounded down.
 
@@ -195,6 +208,12 @@ def dominant_ms(used: Mapping[str, int], capacity: Mapping[str, int], counted_ms
         milli * counted_ms // capacity[name] for name, milli in used.items() if capacity.get(name)
     )
     return max(shares, default=0)
+
+
+def add_by_role(sums: dict[Role, Amounts], role: Role, more: Mapping[str, int]) -> None:
+    """Add `more` to the sums of a role and of all roles above it."""
+    for each in (role, *ancestors(role)):
+        add_to(sums.setdefault(each, {}), more)
 
 
 def add_to(sums: Amounts, more: Mapping[str, int]) -> None:

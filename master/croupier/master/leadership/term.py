@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
 from croupier.master.access.cluster_keys import LaunchProofs, LinkKeys
-from croupier.master.core.events import Claim
+from croupier.master.core.events import AccountingDue, Claim
 from croupier.master.core.records import MasterRecord, Registry
 from croupier.master.core.state import State
 from croupier.master.core.state_recovery import recover_state
@@ -43,6 +43,8 @@ if TYPE_CHECKING:  # cyclopts
 
 # Interval between checks of the store.
 CHECK_STORE_S = 5.0
+# Interval of accounting steps.
+ACCOUNT_S = 60.0
 # Agents come back in this time, and what the master makes for them lives as long as they do.
 GROWTH_S = 60.0
 
@@ -135,6 +137,7 @@ class Term:
             asyncio.create_task(self._watch_store(), name="store"),
             asyncio.create_task(self.sessions.watch_expiry(self.clock), name="credentials"),
             asyncio.create_task(self.history.record(self.driver.read), name="history"),
+            asyncio.create_task(self._account(), name="accounting"),
             recovering,
         }
         try:
@@ -156,6 +159,16 @@ class Term:
         while True:
             await asyncio.sleep(CHECK_STORE_S)
             await self.store.check()
+
+    async def _account(self) -> NoReturn:
+        """Have the core end an accounting step about once a minute, at whole minutes."""
+        pause_s = ACCOUNT_S
+        while True:
+            await asyncio.sleep(pause_s)
+            wall_ms = self.clock.wall_ms()
+            await self.driver.inbox.put(AccountingDue(wall_ms))
+            # From half to one and a half of the interval.
+            pause_s = 1.5 * ACCOUNT_S - (wall_ms / 1000 + ACCOUNT_S / 2) % ACCOUNT_S
 
     def depose(self, error: CroupierError) -> None:
         """Drop everything that is queued for peers and end their sessions with `error`."""

@@ -137,6 +137,15 @@ def _held(series: RoleSeries) -> dict[tuple[str, ...], float]:
     return found
 
 
+def _usage(series: RoleSeries) -> dict[tuple[str, ...], float]:
+    used = series.state.usage.by_role
+    return {
+        (role, resource): exported_amount(resource, milli) / 1000
+        for role in series.members
+        for resource, milli in used.get(role, {}).items()
+    }
+
+
 ROLES: Final[tuple[Family[RoleSeries], ...]] = (
     Family(
         "role_dominant_share",
@@ -156,6 +165,14 @@ ROLES: Final[tuple[Family[RoleSeries], ...]] = (
         "Resources held for a role or a framework in it: held in all, and the unused part.",
         _held,
         ("role", "resource", "state"),
+    ),
+    Family(
+        "role_usage_seconds",
+        "Resources times seconds that tasks of a role used in this term, up to a minute ago; mem"
+        " and disk in bytes.",
+        _usage,
+        ("role", "resource"),
+        is_counter=True,
     ),
     Family(
         "role_weight",

@@ -155,7 +155,7 @@ REQUIREMENTS: Final[Mapping[str, Requirement]] = {
         for name in (
             *("GetMaster", "ListMasters", "ListAgents", "ListFrameworks", "ListRoles"),
             *("ListOffers", "ListTasks", "Explain", "GetOutputLinks", "WatchEvents"),
-            *("GetOverview", "GetHeatmap", "GetHistory", "ListHolds", "Fit"),
+            *("GetOverview", "GetHeatmap", "GetHistory", "GetUsage", "ListHolds", "Fit"),
         )
     },
     f"{_OPERATOR}ReadTaskFile": Requirement(is_bulk=True, object_of=_task),

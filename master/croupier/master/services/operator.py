@@ -33,6 +33,7 @@ from croupier.master.services.paging import Pages
 from croupier.master.services.stream import Context
 from croupier.master.services.task_files import TaskFiles, listing_to_wire, use_to_wire
 from croupier.master.services.task_places import NamedTask
+from croupier.master.services.usage import usage_query
 from croupier.master.services.views import WallTime
 from croupier.master.services.visibility import Visibility
 from croupier.master.wire.from_operator import (
@@ -280,6 +281,12 @@ class OperatorService(OperatorServiceServicer):
     ) -> pb.GetHistoryResponse:
         """Return the use of resources and the shares of roles in the last hour."""
         return await self._surveys.history(_principal())
+
+    async def GetUsage(self, request: pb.GetUsageRequest, context: Context) -> pb.GetUsageResponse:
+        """Return what roles, frameworks, principals or cost centers had in a time."""
+        return await self._leadership.read(
+            usage_query(request, self._clock.wall_ms(), _principal())
+        )
 
     async def WatchEvents(
         self, request: pb.WatchEventsRequest, context: Context

@@ -18,6 +18,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from croupier.master.core import access_records as a
 from croupier.master.core import records as r
+from croupier.master.core import usage_records as u
 from croupier.master.eventlog.codec import NAMES
 from croupier.master.wire import records as wire
 from croupier.model.codec import Codec, Undecodable
@@ -79,6 +80,10 @@ _STORED: Final = (
         "task", r.TaskRecord, pb.TaskRecord, wire.TASK, ("framework_id", "task_id"), r.ForgetTask
     ),
     Stored("hold", r.HoldRecord, pb.HoldRecord, wire.HOLD, ("hold_id",), r.ForgetHold),
+    Stored(
+        "usage", u.UsageRecord, pb.UsageRecord, wire.USAGE,
+        ("start_ms", "length_ms", "role", "framework", "principal", "label"), u.ForgetUsage,
+    ),
     Stored("group", a.GroupRecord, pb.GroupRecord, wire.GROUP, ("name",), a.ForgetGroup),
     Stored("rule", a.RuleRecord, pb.RuleRecord, wire.RULE, ("name",), a.ForgetRule),
     Stored("token", a.TokenRecord, pb.TokenRecord, wire.TOKEN, ("token_id",), a.ForgetToken),

@@ -1,0 +1,48 @@
+"""Accounting: what the usage ledger counts, and the steps in which it is stored.
+
+Tasks and offers are counted where they begin and end. The capacity of the cluster, and the idle
+part of holds, follow from the state after each step of the core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from croupier.master.core import hold_charges
+from croupier.master.core.effects import Save
+from croupier.master.core.state import State
+from croupier.master.core.usage_buckets import Account
+from croupier.master.core.usage_records import deletions, record_of
+
+
+def begin_step(state: State, now: float) -> None:
+    """Begin a step of the core at `now`. O(1), and O(holds that the last step changed)."""
+    count_changes(state)
+    state.usage.set_time(now)
+
+
+def count_changes(state: State) -> None:
+    """Count what the last step changed: the capacity, and the idle part of holds."""
+    usage = state.usage
+    usage.set_capacity(state.allocator.queries.total)
+    if not usage.touched_holds:
+        return
+    for hold_id in usage.touched_holds:
+        hold = state.holds.get(hold_id)
+        if hold is None or not hold.is_charged:
+            usage.set_held(hold_id, None)
+            continue
+        framework = state.frameworks.get(hold.framework_id)
+        account = Account(hold.role, "") if framework is None else framework.account(hold.role)
+        usage.set_held(hold_id, account, hold_charges.idle(state, hold).scalars)
+    usage.touched_holds.clear()
+
+
+def on_accounting(state: State, wall_ms: int) -> Iterator[Save]:
+    """End an accounting step, and store the accounts that it changed."""
+    closed = state.usage.close(wall_ms)
+    for bucket, accounts in closed.changed:
+        for account in sorted(accounts):
+            yield Save(record_of(bucket, account, wall_ms))
+    for bucket in closed.forgotten:
+        yield from map(Save, deletions(bucket))

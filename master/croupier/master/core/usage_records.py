@@ -1,0 +1,98 @@
+"""Records of the usage ledger: one for each account and bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import field
+
+from croupier.master.core.usage_buckets import (
+    CLUSTER,
+    HOUR_MS,
+    Account,
+    Sums,
+    UsageBucket,
+    UsageHistory,
+)
+from croupier.model.ids import Role
+from croupier.model.value import value
+
+
+@value
+class UsageRecord:
+    """What an account had in a bucket; without a role, the capacity of the cluster.
+
+    Attributes:
+        start_ms: the start of the bucket, in milliseconds since the epoch.
+        used, held, offered: as in `usage_buckets.Sums`.
+        counted_ms: of the cluster: the time that was counted in the bucket.
+        closed_ms: of the cluster: the end of the last step in it, in milliseconds since the epoch.
+    """
+
+    start_ms: int
+    length_ms: int
+    role: Role
+    framework: str
+    principal: str
+    label: str
+    used: Mapping[str, int] = field(default_factory=dict)
+    held: Mapping[str, int] = field(default_factory=dict)
+    offered: Mapping[str, int] = field(default_factory=dict)
+    counted_ms: int = 0
+    closed_ms: int = 0
+
+    @property
+    def account(self) -> Account:
+        """The account that it is of."""
+        return Account(self.role, self.framework, self.principal, self.label)
+
+
+@value
+class ForgetUsage:
+    """Deletion of the record of an account and bucket."""
+
+    start_ms: int
+    length_ms: int
+    role: Role
+    framework: str
+    principal: str
+    label: str
+
+
+UsageRow = UsageRecord | ForgetUsage
+
+
+def usage_key(row: UsageRow) -> str:
+    """Return a key that is unique among accounts and buckets."""
+    names = (row.role, row.framework, row.principal, row.label)
+    return repr((row.start_ms, row.length_ms, *names))
+
+
+def record_of(bucket: UsageBucket, account: Account, closed_ms: int) -> UsageRecord:
+    """Return the record of an account in a bucket."""
+    place = (bucket.start_ms, bucket.length_ms, *account)
+    if account == CLUSTER:
+        capacity = dict(bucket.capacity)
+        return UsageRecord(*place, used=capacity, counted_ms=bucket.counted_ms, closed_ms=closed_ms)
+    sums = bucket.accounts[account]
+    return UsageRecord(*place, dict(sums.used), dict(sums.held), dict(sums.offered))
+
+
+def deletions(bucket: UsageBucket) -> Iterator[ForgetUsage]:
+    """Return the deletions of all records of a bucket, in order."""
+    for account in sorted((CLUSTER, *bucket.accounts)):
+        yield ForgetUsage(bucket.start_ms, bucket.length_ms, *account)
+
+
+def history_of(records: Iterable[UsageRecord]) -> tuple[UsageHistory, int | None]:
+    """Return the history that records make, and the end of the last step; None without one."""
+    history = UsageHistory()
+    closed_ms = None
+    for record in records:
+        bucket = (history.hour if record.length_ms == HOUR_MS else history.day)(record.start_ms)
+        if record.account == CLUSTER:
+            bucket.add_capacity(record.used, record.counted_ms)
+            closed_ms = max(closed_ms or 0, record.closed_ms)
+        else:
+            sums = Sums(dict(record.used), dict(record.held), dict(record.offered))
+            bucket.add(record.account, sums)
+    return history, closed_ms

@@ -1,0 +1,45 @@
+"""Usage over time."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from croupier.master.web.table import ApiRoute, Asked, integer, words
+from croupier.model.errors import InvalidRequest
+from croupier.v1 import operator_pb2 as pb
+
+_BY: Final = {
+    "role": pb.USAGE_BY_ROLE,
+    "framework": pb.USAGE_BY_FRAMEWORK,
+    "principal": pb.USAGE_BY_PRINCIPAL,
+    "label": pb.USAGE_BY_LABEL,
+}
+# In the year 2286.
+_LAST_MS: Final = 9_999_999_999_999
+
+
+async def _usage(asked: Asked) -> Any:
+    query = asked.query
+    if len(query["by"]) > 1:
+        raise InvalidRequest("by takes one word")
+    by = query["by"][0] if query["by"] else pb.USAGE_BY_ROLE
+    request = pb.GetUsageRequest(by=by, since_ms=query["since_ms"], until_ms=query["until_ms"])
+    return await asked.ask("GetUsage", request)
+
+
+ROUTES: Final = (
+    ApiRoute(
+        "/usage",
+        _usage,
+        "Return what tasks used, what holds kept idle, and what was offered, summed over a time.",
+        pb.GetUsageResponse,
+        (
+            words("by", "sum by this word (default: role)", _BY),
+            integer(
+                "since_ms", "start of the time, in milliseconds since the epoch", 0, _LAST_MS, 0
+            ),
+            integer("until_ms", "its end; 0: now", 0, _LAST_MS, 0),
+        ),
+        is_shared=True,
+    ),
+)
