@@ -40,6 +40,7 @@ API_PATHS = (
     "/api/v1/agents",
     "/api/v1/agents/{agent_id}",
     "/api/v1/events",
+    "/api/v1/fit",
     "/api/v1/frameworks",
     "/api/v1/frameworks/{framework_id}",
     "/api/v1/frameworks/{framework_id}/why",
