@@ -338,6 +338,22 @@ class Cluster:
             },
         }
 
+    def usage(self, by: str) -> View:
+        """The usage of 10 hours, of one name and of those without one."""
+        name = f"ads/prod{self.suffix}"
+        parts = {"share": 0.25, "share_s": 9000.0, "held": {"cpus": 3600.0}, "offered": {}}
+        used = {"cpus": 45_000.0, "mem": 3600.0 * 1024, "licences": 3600.0}
+        return {
+            "usage": [
+                {"name": name, "used": used, **parts},
+                {"name": "" if by == "label" else "ads", "used": {"cpus": 3600.0}, **parts},
+            ],
+            "since_ms": NOW_MS - 36_000_000,
+            "ended_ms": NOW_MS,
+            "counted_s": 36_000.0,
+            "capacity": {},
+        }
+
     def why(self, framework: View) -> View:
         causes = ("limit", "does not fit", "outranked", "a new cause")
         reasons = [

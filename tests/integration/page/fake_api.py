@@ -215,7 +215,7 @@ class FakeApi:
                 told = {"is_leader": True, "epoch": cluster.epoch, "version": "0.1.0"}
                 told |= {"master_id": "m1", "leader_address": None}
                 return self._json({**told, "total": cluster.overview()["total"]})
-            case ["events" | "fit" as name]:
+            case ["events" | "fit" | "usage" as name]:
                 answer: web.StreamResponse = await getattr(self, f"_{name}")(request)
                 return answer
             case ["overview" | "heatmap" | "history" | "masters" as name]:
@@ -249,6 +249,9 @@ class FakeApi:
             told = {"code": "invalid-request", "message": "unit is no amount"}
             return self._json({"error": told}, 400)
         return self._json(self.cluster.fit(7 + ("role" in request.query)))
+
+    async def _usage(self, request: web.Request) -> web.StreamResponse:
+        return self._json(self.cluster.usage(request.query["by"]))
 
     def _one(self, kind: str, key: str, value: str) -> Any:
         return next(each for each in getattr(self.cluster, kind) if each[key] == value)

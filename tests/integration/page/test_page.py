@@ -26,6 +26,7 @@ VIEWS = (
     ("offers",),
     ("holds",),
     ("fit",),
+    ("usage",),
     ("preemptions",),
     ("events",),
     ("masters",),
@@ -271,6 +272,16 @@ def test_the_room_for_tasks_is_counted(visitor: Visitor, api: FakeApi) -> None:
     visitor.page.keyboard.press("Enter")
     visitor.sees("unit is no amount")
     assert not [fault for fault in visitor.faults if "400" not in fault]
+
+
+def test_usage_of_a_month_is_shown(visitor: Visitor) -> None:
+    visitor.go("usage")
+    visitor.sees("Counted for 10 h")
+    visitor.sees("12.5")
+    visitor.page.get_by_label("Sum by").select_option("label")
+    visitor.sees("(none)")
+    assert visitor.page.url.endswith("by=label")
+    assert visitor.faults == []
 
 
 def test_output_of_a_gigabyte_shows_its_tail(visitor: Visitor, api: FakeApi) -> None:

@@ -19,6 +19,7 @@ import { overview } from "./views/overview.js";
 import { roles } from "./views/roles.js";
 import { signInView } from "./views/signin.js";
 import { task, tasks } from "./views/tasks.js";
+import { usage } from "./views/usage.js";
 
 const SOON_MS = 2000;
 // Ages and progress move although nothing happens.
@@ -27,7 +28,7 @@ const STALE_MS = 10_000;
 /** @type {Record<string, (...parts: string[]) => import("./types.js").View>} */
 const VIEWS = {
   overview, roles, frameworks: (id) => (id ? framework(id) : frameworks()), tasks: (of, id) => (id ? task(of, id) : tasks()),
-  agents: (id) => (id ? agent(id) : agents()), offers, holds, fit, preemptions, events, masters,
+  agents: (id) => (id ? agent(id) : agents()), offers, holds, fit, usage, preemptions, events, masters,
 };
 
 /** @type {import("./types.js").View | null} */
