@@ -99,7 +99,7 @@ async def test_a_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
                 [sys.executable, "-m", "croupier.master", "--store", "memory", *flags],
                 capture_output=True,
                 text=True,
-                timeout=20,
+                timeout=60,
             )
             assert done.returncode == 1
             lines = [line for line in done.stderr.splitlines() if not line.startswith("{")]

@@ -138,7 +138,7 @@ class Cluster:
             process = self.processes[name]
             process.terminate()
             try:
-                process.wait(timeout=15)
+                process.wait(timeout=60)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

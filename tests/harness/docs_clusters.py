@@ -102,7 +102,7 @@ def run_script(script: str, folder: Path, env: Mapping[str, str], timeout_s: flo
         out, err = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
         process.terminate()  # its trap ends what it has started
-        out, err = process.communicate(timeout=10)
+        out, err = process.communicate(timeout=30)
         raise AssertionError(f"longer than {timeout_s:g} s:\n{out}\n{err}") from None
     assert process.returncode == 0, f"exit code {process.returncode}:\n{out}\n{err}"
     return out

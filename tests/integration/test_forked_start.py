@@ -61,7 +61,7 @@ async def test_a_fork_is_a_child_with_its_own_directory_environment_and_command_
         descriptors = Path(f"/proc/{process.pid}/fd")
         assert Path(descriptors / "1").readlink() == log
         process.terminate()
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=60) == 0
     finally:
         process.kill()
         process.wait()

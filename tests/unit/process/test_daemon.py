@@ -44,7 +44,7 @@ def test_a_signal_stops_the_daemon(number: signal.Signals) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
         process.send_signal(number)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (0, "asked to stop\n", "")
 
 
@@ -61,7 +61,7 @@ def test_children_can_be_waited_for_although_the_parent_ignores_sigchld() -> Non
         assert process.stdout.readline() == "3\n"
         assert process.stdout.readline() == "up\n"
         process.terminate()
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
     assert process.returncode == 0
 
 
@@ -75,13 +75,13 @@ def test_a_second_signal_ends_the_process_at_once(number: signal.Signals, code: 
         process.send_signal(number)
         assert process.stdout.readline() == "asked to stop\n"
         process.send_signal(number)
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
     assert process.returncode == code
 
 
 def test_a_croupier_error_is_one_line_and_exit_code_1() -> None:
     with start("fail") as process:
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (1, "", "tester: the port is taken\n")
 
 
@@ -143,7 +143,7 @@ def test_the_daemon_ends_at_once_if_its_parent_has_ended() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM], env={**os.environ, "CROUPIER_PARENT": "1"}
     ) as process:
-        assert process.wait(timeout=20) == -signal.SIGTERM
+        assert process.wait(timeout=60) == -signal.SIGTERM
 
 
 def test_imported_modules_are_excluded_from_garbage_collection() -> None:
