@@ -109,7 +109,7 @@ async def registered(master: ScriptedMaster, sessions: int, log: Path) -> None:
     """Wait until agents have registered so often; a guest is slow."""
     try:
         await eventually(
-            lambda: len([each for each in master.sessions if each.register]) >= sessions, 60
+            lambda: len([each for each in master.sessions if each.register]) >= sessions, 100
         )
     except AssertionError as error:
         kernel = subprocess.run(["dmesg"], capture_output=True, text=True, check=True).stdout
