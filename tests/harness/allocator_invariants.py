@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from croupier.master.allocator import Allocator, limits
 from croupier.master.allocator.agent_pool import AgentPool, PooledAgent
 from croupier.master.allocator.charges import Charges
-from croupier.master.allocator.kinds import Entry, Groups, Kind, part_of
+from croupier.master.allocator.kinds import Entry, Groups, Kind, parts_of
 from croupier.master.allocator.node import Amounts, Branch, Leaf, RoleNode, add_amounts, limited_at
 from croupier.master.allocator.profiles import Profiles
 from croupier.master.allocator.tree import Tree
@@ -35,7 +35,7 @@ def check_tree(tree: Tree) -> None:
         assert leaf.is_listed == leaf.is_willing == (leaf.willing == 1), leaf.name
         assert leaf.limited == limited_at(leaf.role_node)
         assert leaf.signature == leaf.kind.alone
-        waiting = {part_of(each) for each in leaf.pending or () if each.left}
+        waiting = {part for each in leaf.pending or () if each.left for part in parts_of(each)}
         assert waiting <= set(leaf.kind.parts), leaf.name
         assert all(leaf in each.waiting and each in leaf.limited for each in leaf.waits_at)
         assert leaf.parked_by is None or leaf.parked_by in leaf.waits_at

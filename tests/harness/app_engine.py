@@ -8,7 +8,7 @@ from typing import Any
 from croupier.apps.controller.engine import Engine
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.task import TaskState, TaskStatus
-from croupier.sdk import Constraint, CroupierError, Task, TaskVerdict
+from croupier.sdk import Constraint, CroupierError, Gang, Task, TaskVerdict
 
 
 def status_of(
@@ -46,6 +46,7 @@ class RecordedEngine(Engine):
         constraints: Iterable[Constraint] | None = None,
         max_per_agent: int | None = None,
         group: str | None = None,
+        gang: Gang | None = None,
     ) -> list[TaskVerdict]:
         listed = [task.task_id for task in tasks]
         self.submitted.append((listed, tuple(constraints or ())))

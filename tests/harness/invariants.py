@@ -15,6 +15,7 @@ from croupier.master.core.holds import HoldState
 from croupier.master.core.messages import verdict_size
 from croupier.master.core.on_accounting import count_changes
 from croupier.master.core.state import State
+from croupier.master.core.tasks import Task
 from croupier.master.core.tokens import Tokens
 from croupier.master.core.usage_buckets import Account
 from croupier.model.access import ADMIN
@@ -22,6 +23,7 @@ from croupier.model.ids import FrameworkId, HoldId, Role
 from croupier.model.principal import PrincipalName
 from croupier.model.resources import Resources, sum_of, total_of
 from croupier.model.task import TaskState
+from croupier.model.task_group import GroupPart
 from tests.harness.allocator_invariants import check_allocator
 
 
@@ -37,6 +39,9 @@ def check_state(state: State) -> None:
     check_usage(state)
     for framework in state.frameworks.values():
         _check_framework(state, framework)
+        # Those that recovery found are decided about in the first step.
+        if not state.ended_members:
+            _check_gangs(framework)
     for offer in state.offers.values():
         assert state.agents[offer.agent_id].offers[offer.offer_id] is offer
         assert state.frameworks[offer.framework_id].offers[offer.offer_id] is offer
@@ -233,6 +238,32 @@ def _check_charged(state: State) -> None:
     leaves = state.allocator._tree.leaves
     held = {key: leaf.held for key, leaf in leaves.items() if leaf.held}
     assert held == {key: amounts for key, amounts in charged.items() if amounts}
+
+
+def _check_gangs(framework: Framework) -> None:
+    """Assert that a gang is queued, or placed, as a whole, and that none runs in part for long."""
+    members = {(task.info.gang_id, task_id) for task_id, task in framework.tasks.items()}
+    known = {(name, task_id) for name, tasks in framework.gangs.items() for task_id in tasks}
+    assert known == {each for each in members if each[0]}
+    assert all(framework.gangs.values())
+    for tasks in framework.gangs.values():
+        live = [task for task in tasks.values() if not task.state.is_terminal]
+        assert len({task.is_queued for task in live}) <= 1, "a gang is queued as a whole"
+        gangs = [task.info.gang for task in live if task.info.gang is not None]
+        assert len({gang.hosts for gang in gangs}) <= 1, "members know the same hosts"
+        assert all(bool(task.info.gang and task.info.gang.hosts) != task.is_queued for task in live)
+        failed = [task for task in tasks.values() if _has_failed(task)]
+        for task in [] if framework.is_removed else failed:
+            if len(live) > (not task.state.is_terminal):
+                assert all(each.kill is not None for each in live), "a gang runs in part"
+
+
+def _has_failed(task: Task) -> bool:
+    """Return whether the end of a member ends its gang."""
+    assert task.info.gang is not None
+    if task.info.gang.part is GroupPart.SIDECAR or task.state is TaskState.FINISHED:
+        return False
+    return task.state.is_terminal or task.state is TaskState.UNREACHABLE
 
 
 def _check_framework(state: State, framework: Framework) -> None:

@@ -11,12 +11,13 @@ from croupier.master.core.on_hold import holds_and_orphans
 from croupier.model.attributes import Constraint, parse_attributes
 from croupier.model.attributes import equals as is_equal
 from croupier.model.demand import Placement
+from croupier.model.gang import GangPlacement
 from croupier.model.ids import FrameworkId, HoldId, Role, TaskId
 from croupier.model.preemption import TaskPreemption
 from croupier.model.resources import Resources
-from croupier.model.task import Source, TaskState, TaskStatus
+from croupier.model.task import Source, TaskInfo, TaskState, TaskStatus
 from tests.harness.scenario_commands import Commands
-from tests.harness.world import in_group, make_task, with_executor, with_volumes
+from tests.harness.world import in_gang, in_group, make_task, with_executor, with_volumes
 
 
 def task_names(words: list[str]) -> list[str]:
@@ -38,6 +39,18 @@ def _constraints(text: str) -> tuple[Constraint, ...]:
     return tuple(is_equal(name, str(value)) for name, value in parse_attributes(text).items())
 
 
+def as_gang(options: dict[str, str], tasks: tuple[TaskInfo, ...]) -> tuple[TaskInfo, ...]:
+    """Return tasks as a gang; `first` are the resources of rank 0, if it has others."""
+    placement = GangPlacement(
+        options.get("same", ""), options.get("spread", ""), options.get("pack") == "yes"
+    )
+    if "first" in options:
+        first = replace(tasks[0], resources=Resources.parse(options["first"]))
+        tasks = (first, *tasks[1:])
+    parts = options["parts"].split(",") if "parts" in options else ()
+    return in_gang(options["gang"], *tasks, parts=parts, placement=placement)
+
+
 class TaskCommands(Commands):
     """The part of a `Story` about submitted tasks."""
 
@@ -50,6 +63,8 @@ class TaskCommands(Commands):
         )
         if "group" in options:
             tasks = tuple(in_group(options["group"], task) for task in tasks)
+        if "gang" in options:
+            tasks = as_gang(options, tasks)
         if "executor" in options:
             tasks = tuple(with_executor(task, options["executor"]) for task in tasks)
         most = int(options["per-agent"]) if "per-agent" in options else None

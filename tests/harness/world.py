@@ -42,6 +42,7 @@ from croupier.model.attributes import parse_attributes
 from croupier.model.demand import Demand
 from croupier.model.errors import CroupierError
 from croupier.model.executor import ExecutorSpec
+from croupier.model.gang import ANY_AGENTS, GangMember, GangPlacement
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.isolation import known_features
 from croupier.model.resources import Resources
@@ -347,6 +348,17 @@ def with_volumes(task: TaskInfo, named: str) -> TaskInfo:
         volume_id, _, role = each.partition("@")
         mounts.append(VolumeMount(volume_id, volume_id, role=role))
     return replace(task, volumes=tuple(mounts))
+
+
+def in_gang(
+    gang_id: str, *tasks: TaskInfo, parts: Sequence[str] = (), placement: GangPlacement = ANY_AGENTS
+) -> tuple[TaskInfo, ...]:
+    """Return tasks as the members of a gang; those beyond `parts` are plain members."""
+    size, named = len(tasks), (*parts, *["member"] * len(tasks))
+    return tuple(
+        replace(task, gang=GangMember(gang_id, rank, size, parse_part(named[rank]), placement))
+        for rank, task in enumerate(tasks)
+    )
 
 
 def in_group(group_id: str, task: TaskInfo, part: str = "member") -> TaskInfo:

@@ -31,6 +31,7 @@ from croupier.agent.unix_user import UnixUser
 from croupier.agent.volumes import Volumes
 from croupier.model.agent_orders import LaunchTask, SetVolume
 from croupier.model.errors import InvalidRequest, Unavailable
+from croupier.model.gang import HOSTFILE, HOSTFILE_VARIABLE
 from croupier.model.ids import AgentId, FrameworkId
 from croupier.model.secrets import DIRECTORY_VARIABLE
 from croupier.model.task import TaskInfo
@@ -57,6 +58,7 @@ def environment_of(
         "CROUPIER_TASK_ID": key[1],
         "CROUPIER_SANDBOX": sandbox,
         **_ports(task),
+        **_gang(task, sandbox),
         **({} if user is None else {"USER": user.name, "LOGNAME": user.name}),
         **task.command.environment,
     }
@@ -66,6 +68,22 @@ def _ports(task: TaskInfo) -> dict[str, str]:
     ranges = task.resources.ranges.get("ports", ())
     numbers = chain.from_iterable(range(begin, end + 1) for begin, end in ranges)
     return {f"PORT{n}": str(p) for n, p in enumerate(islice(numbers, MAX_PORT_VARIABLES))}
+
+
+def _gang(task: TaskInfo, sandbox: str) -> dict[str, str]:
+    """Return the variables of a member of a gang."""
+    if task.gang is None or not task.gang.hosts:
+        return {}
+    return {**task.gang.variables(), HOSTFILE_VARIABLE: f"{sandbox}/{HOSTFILE}"}
+
+
+def _write_hostfile(task: TaskInfo, home: int) -> None:
+    """Write the hosts of a gang into the sandbox of a member, which is open as `home`."""
+    if task.gang is not None and task.gang.hosts:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(HOSTFILE, flags, 0o644, dir_fd=home), "w") as file:
+            os.fchmod(file.fileno(), 0o644)
+            file.write(task.gang.hostfile())
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +142,7 @@ class LocalMachine:
         try:
             with self.sandboxes.create(key, user, again=spawn.again) as sandbox:
                 opened = True
+                _write_hostfile(info, sandbox.home)
                 environment = environment_of(state.agent_id, key, info, sandbox.path, user)
                 launch = Launch(
                     spawn.run, key, info, sandbox.path, argv, environment, user, program=argv[0]

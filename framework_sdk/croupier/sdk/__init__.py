@@ -44,6 +44,7 @@ from croupier.model.volume import VolumeMount
 from croupier.sdk.core.offers import fit
 from croupier.sdk.credentials import Credentials
 from croupier.sdk.framework import Framework
+from croupier.sdk.gang import Gang
 from croupier.sdk.hold import Hold
 from croupier.sdk.offer import Agent, Failure, Message, Offer, PreemptRequest
 from croupier.sdk.task import Task
@@ -59,6 +60,7 @@ __all__ = [
     "FailedOver",
     "Failure",
     "Framework",
+    "Gang",
     "Hold",
     "InvalidRequest",
     "Isolation",

@@ -18,6 +18,7 @@ from croupier.model.task_group import check_parts
 from croupier.model.verdict import OperationVerdict, TaskVerdict, Verdict
 from croupier.sdk import wire
 from croupier.sdk.core.subscription import AcceptedTasks, Subscription, one_demand
+from croupier.sdk.gang import Gang
 from croupier.sdk.hold import Hold
 from croupier.sdk.offer import Agent, Offer
 from croupier.sdk.output import read_output
@@ -188,6 +189,7 @@ class FrameworkCalls:
         constraints: Iterable[Constraint] | None = None,
         max_per_agent: int | None = None,
         group: str | None = None,
+        gang: Gang | None = None,
     ) -> list[TaskVerdict]:
         """Hand tasks to the master, which places them; no offers are needed.
 
@@ -207,6 +209,8 @@ class FrameworkCalls:
             group: the tasks are one group with this id, which no other group of the framework has:
                 all are queued or none, and they are placed together, on one agent. See
                 `launch_group`.
+            gang: the tasks are this gang: all are queued or none, and they are placed together, on
+                one or several agents.
 
         Returns:
             One verdict per task, in order.
@@ -217,7 +221,11 @@ class FrameworkCalls:
             Unavailable: if there is no answer within 30 s of connected time. The tasks may have
                 been queued: updates or `reconcile` show it.
         """
+        if group is not None and gang is not None:
+            raise InvalidRequest("tasks are one group or one gang, not both")
         listed = list(tasks) if group is None else _grouped(tasks, group)
+        if gang is not None:
+            listed = gang.members(listed)
         if any(task.secrets for task in listed):
             self._session.check_secrets(is_insecure=self._is_insecure)
         own = self._subscription.own(() if role is None else (role,))

@@ -11,6 +11,7 @@ from functools import lru_cache
 from croupier.model.durations import to_milliseconds
 from croupier.model.errors import InvalidRequest
 from croupier.model.executor import ExecutorSpec
+from croupier.model.gang import GangMember
 from croupier.model.ids import TaskId
 from croupier.model.isolation import Isolation, Limits, feature_names, parse_limits
 from croupier.model.output_bound import NO_OUTPUT_BOUND, OutputBound, parse_output_size
@@ -193,10 +194,27 @@ class Task:
         check_task(made.info)
         return made
 
+    def in_gang(self, member: GangMember) -> Task:
+        """Return the task as a member of a gang; `Gang.members` does so for all.
+
+        Raises:
+            InvalidRequest: if the task cannot be in a gang.
+        """
+        made = Task.__new__(Task)
+        made.secrets, made.part = self.secrets, self.part
+        made.info = replace(self.info, gang=member)
+        check_task(made.info)
+        return made
+
     @property
     def group_id(self) -> str:
         """Id of its group; empty if it is in none."""
         return self.info.group_id
+
+    @property
+    def gang_id(self) -> str:
+        """Id of its gang; empty if it is in none."""
+        return self.info.gang_id
 
     @property
     def needs(self) -> frozenset[str]:

@@ -83,7 +83,7 @@ def submit_calls(
 ) -> list[pb.Call]:
     """Return the SUBMITs of these tasks: a call has at most 1,000, and `most_bytes` of them.
 
-    Tasks of one group that follow each other are one call.
+    Tasks of one group or gang that follow each other are one call.
     """
     placement = pb.Submit(
         role=role,
@@ -91,11 +91,11 @@ def submit_calls(
         max_per_agent=max_per_agent,
     )
     found: list[pb.Call] = []
-    for group_id, unit in groupby(tasks, attrgetter("group_id")):
+    for (group_id, gang_id), unit in groupby(tasks, attrgetter("group_id", "gang_id")):
         messages = (task_to_wire(task.info, task.secrets) for task in unit)
-        if group_id:
+        if group_id or gang_id:
             found.append(pb.Call(submit=placement))
-            found[-1].submit.group = True
+            found[-1].submit.group, found[-1].submit.gang = bool(group_id), bool(gang_id)
             found[-1].submit.tasks.extend(messages)
         else:
             found += _split(messages, placement, most_bytes)

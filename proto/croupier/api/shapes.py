@@ -346,7 +346,7 @@ SHAPES: Final[Mapping[str, Shape]] = {
         "task status task.command",
         "task_id name framework_id framework_name agent_id hostname role state reason source"
         " message exit_code signal pid time_ms since_ms submitted_ms placed_ms started_ms ended_ms"
-        " resources limits usage isolation group executor_id command=argv shell secrets labels"
+        " resources limits usage isolation group gang executor_id command=argv shell secrets labels"
         " hold_id volumes preemption",
         nullable="since_ms command shell secrets",
         made={
@@ -365,6 +365,11 @@ SHAPES: Final[Mapping[str, Shape]] = {
                 or_null(task_pb2.TaskPreemption.DESCRIPTOR),
                 lambda task: task.task.preemption if task.task.HasField("preemption") else None,
                 "null unless it was requested.",
+            ),
+            "gang": Form(
+                or_null(task_pb2.GangMember.DESCRIPTOR),
+                lambda task: task.task.gang if task.task.HasField("gang") else None,
+                "null if it is in none.",
             ),
             "labels": Form(
                 or_null(array(task_pb2.Label.DESCRIPTOR)),

@@ -47,6 +47,7 @@ class Feature(Enum):
         VOLUMES: keep directories for tasks that come later.
         EXECUTORS: run executors, and tasks in them.
         MESOS_EXECUTORS: run executors of Mesos.
+        GANGS: tell the tasks of a gang of each other.
     """
 
     USERS = "users"
@@ -66,11 +67,14 @@ class Feature(Enum):
     VOLUMES = "volumes"
     EXECUTORS = "executors"
     MESOS_EXECUTORS = "mesos-executors"
+    GANGS = "gangs"
 
 
 Features = frozenset[Feature]
 NO_FEATURES: Final[Features] = frozenset()
-OF_EVERY_AGENT: Final[Features] = frozenset({Feature.GROUPS, Feature.EXECUTORS, Feature.VOLUMES})
+OF_EVERY_AGENT: Final[Features] = frozenset(
+    {Feature.GROUPS, Feature.EXECUTORS, Feature.VOLUMES, Feature.GANGS}
+)
 # No isolator is needed for these.
 WITHOUT_ISOLATOR: Final = OF_EVERY_AGENT | {Feature.MESOS_EXECUTORS}
 _BY_NAME: Final = {feature.value: feature for feature in Feature}

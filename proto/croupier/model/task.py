@@ -18,6 +18,7 @@ from typing import Final
 
 from croupier.model.errors import Conflict
 from croupier.model.executor import MESOS_API, ExecutorSpec
+from croupier.model.gang import GangMember
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.isolation import (
     NO_FEATURES,
@@ -129,6 +130,7 @@ class Reason(_Named):
     EXECUTOR_REGISTRATION_TIMEOUT = 26
     GROUP_ENDED = 27
     EXECUTOR_REREGISTRATION_TIMEOUT = 28
+    GANG_ENDED = 29
 
     @property
     def is_limit(self) -> bool:
@@ -152,6 +154,7 @@ _BLAMELESS = frozenset(
         Reason.AGENT_STOPPED,
         Reason.AGENT_UNKNOWN,
         Reason.FRAMEWORK_REMOVED,
+        Reason.GANG_ENDED,
         Reason.GROUP_ENDED,
         Reason.INVALID_OFFERS,
         Reason.KILLED_BY_FRAMEWORK,
@@ -240,6 +243,7 @@ class TaskInfo:
         group: its membership in a group; None: it is in none.
         volumes: the volumes that it uses.
         preemption: its rules when it is taken back for a starving framework.
+        gang: its membership in a gang; None: it is in none.
         encoded: the message that describes it, as it came, so that it need not be written again;
             empty if there is none. A copy that differs has none. It holds no secret.
     """
@@ -260,6 +264,7 @@ class TaskInfo:
     group: TaskGroup | None = None
     volumes: tuple[VolumeMount, ...] = ()
     preemption: TaskPreemption = NO_PREEMPTION
+    gang: GangMember | None = None
     encoded: bytes = field(init=False, default=b"", compare=False, repr=False)
 
     def with_encoded(self, encoded: bytes) -> TaskInfo:
@@ -277,6 +282,7 @@ class TaskInfo:
             + self.command.size
             + len(self.isolation.image)
             + len(self.group_id)
+            + (0 if self.gang is None else self.gang.text_size)
             + sum(mount.size for mount in self.volumes)
             + len(self.executor_id)
             + len(self.data)
@@ -287,6 +293,16 @@ class TaskInfo:
     def group_id(self) -> str:
         """The id of its group; empty if it is in none."""
         return "" if self.group is None else self.group.group_id
+
+    @property
+    def gang_id(self) -> str:
+        """The id of its gang; empty if it is in none."""
+        return "" if self.gang is None else self.gang.gang_id
+
+    @property
+    def unit_id(self) -> str:
+        """The id of its group or gang; empty if it is in neither."""
+        return self.group_id or self.gang_id
 
     @property
     def part(self) -> GroupPart:
@@ -303,11 +319,16 @@ class TaskInfo:
             needs |= {Feature.MESOS_EXECUTORS}
         if self.volumes:
             needs |= {Feature.VOLUMES}
+        if self.gang is not None:
+            needs |= {Feature.GANGS}
         return needs if self.group is None else needs | {Feature.GROUPS}
 
     def outline(self) -> TaskInfo:
-        """Return the task without its command, labels, image and data."""
-        return replace(self, command=Command(), labels=(), isolation=NO_ISOLATION, data=b"")
+        """Return the task without its command, labels, image and data, and its gang's hosts."""
+        gang = None if self.gang is None else replace(self.gang, hosts=())
+        return replace(
+            self, command=Command(), labels=(), isolation=NO_ISOLATION, data=b"", gang=gang
+        )
 
     def slimmed(self) -> TaskInfo:
         """Return the task without sealed values; if it is large, its outline with its name cut."""

@@ -59,9 +59,24 @@ def check_task(task: TaskInfo) -> None:
                 "a task of a group cannot be without network: no agent can give the tasks of"
                 " one group a network of their own"
             )
+    if task.gang is not None:
+        _check_member(task)
     _check_executor(task)
     if not task.executor_id:
         check_command(task.command)
+
+
+def _check_member(task: TaskInfo) -> None:
+    assert task.gang is not None
+    task.gang.check()
+    if task.group is not None:
+        raise InvalidRequest("a task cannot be in a group and in a gang")
+    if task.executor is not None or task.executor_id:
+        raise InvalidRequest("a task of a gang cannot be an executor, nor run in one")
+    if task.volumes:
+        raise InvalidRequest("a task of a gang cannot use volumes")
+    if task.isolation.no_network:
+        raise InvalidRequest("a task of a gang needs the network: its gang is on several agents")
 
 
 def _check_executor(task: TaskInfo) -> None:

@@ -716,12 +716,17 @@ class Submit(_message.Message):
     CONSTRAINTS_FIELD_NUMBER: _builtins.int
     MAX_PER_AGENT_FIELD_NUMBER: _builtins.int
     GROUP_FIELD_NUMBER: _builtins.int
+    GANG_FIELD_NUMBER: _builtins.int
     role: _builtins.str
     """One of the framework's roles. Empty: its first."""
     max_per_agent: _builtins.int
     """The agent runs fewer tasks of the framework than this. Absent: no bound."""
     group: _builtins.bool
     """The tasks are one group, which they name: queued all or none, and placed together."""
+    gang: _builtins.bool
+    """The tasks are one gang, which they name: queued all or none, and placed together, on one or
+    several agents.
+    """
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.TaskInfo]:
         """Their resources are scalars: `ports:2` is any two ports."""
@@ -738,10 +743,11 @@ class Submit(_message.Message):
         constraints: _abc.Iterable[_resources_pb2.Constraint] | None = ...,
         max_per_agent: _builtins.int | None = ...,
         group: _builtins.bool = ...,
+        gang: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_per_agent", b"_max_per_agent", "max_per_agent", b"max_per_agent"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_per_agent", b"_max_per_agent", "constraints", b"constraints", "group", b"group", "max_per_agent", b"max_per_agent", "role", b"role", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_per_agent", b"_max_per_agent", "constraints", b"constraints", "gang", b"gang", "group", b"group", "max_per_agent", b"max_per_agent", "role", b"role", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_per_agent: _TypeAlias = _typing.Literal["max_per_agent"]  # noqa: Y015
     _WhichOneofArgType__max_per_agent: _TypeAlias = _typing.Literal["_max_per_agent", b"_max_per_agent"]  # noqa: Y015

@@ -657,9 +657,9 @@ class FrameworkView(_message.Message):
     lined_up: _builtins.int
     """Those of the queued ones that are lined up at agents, behind tasks like them."""
     queued_in_groups: _builtins.int
-    """Those of the queued ones that are in groups, each of which is placed as one."""
+    """Those of the queued ones that are in groups and gangs, each of which is placed as one."""
     queued_groups: _builtins.int
-    """Of queued tasks."""
+    """Groups and gangs of queued tasks."""
     done: _builtins.int
     """The number of its tasks that have ended since this master began to lead."""
     failed: _builtins.int

@@ -130,6 +130,8 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """Another task of its group has ended."""
     REASON_EXECUTOR_REREGISTRATION_TIMEOUT: _Reason.ValueType  # 28
     """The executor did not return to its agent in time; or the task was in such an executor."""
+    REASON_GANG_ENDED: _Reason.ValueType  # 29
+    """Another task of its gang has ended, or its agent is unreachable."""
 
 class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
     """The reason of a task's state; Mesos' names."""
@@ -172,6 +174,8 @@ REASON_GROUP_ENDED: Reason.ValueType  # 27
 """Another task of its group has ended."""
 REASON_EXECUTOR_REREGISTRATION_TIMEOUT: Reason.ValueType  # 28
 """The executor did not return to its agent in time; or the task was in such an executor."""
+REASON_GANG_ENDED: Reason.ValueType  # 29
+"""Another task of its gang has ended, or its agent is unreachable."""
 Global___Reason: _TypeAlias = Reason  # noqa: Y015
 
 class _GroupPart:
@@ -530,6 +534,7 @@ class TaskInfo(_message.Message):
     GROUP_FIELD_NUMBER: _builtins.int
     VOLUMES_FIELD_NUMBER: _builtins.int
     PREEMPTION_FIELD_NUMBER: _builtins.int
+    GANG_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     name: _builtins.str
     max_completion_ms: _builtins.int
@@ -572,6 +577,10 @@ class TaskInfo(_message.Message):
     def preemption(self) -> Global___TaskPreemption:
         """Its rules when it is taken back for a starving framework."""
 
+    @_builtins.property
+    def gang(self) -> Global___GangMember:
+        """Absent: the task is in no gang."""
+
     def __init__(
         self,
         *,
@@ -591,10 +600,11 @@ class TaskInfo(_message.Message):
         group: Global___TaskGroup | None = ...,
         volumes: _abc.Iterable[Global___VolumeMount] | None = ...,
         preemption: Global___TaskPreemption | None = ...,
+        gang: Global___GangMember | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "executor", b"executor", "group", b"group", "isolation", b"isolation", "kill_policy", b"kill_policy", "limits", b"limits", "output", b"output", "preemption", b"preemption", "resources", b"resources"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "executor", b"executor", "gang", b"gang", "group", b"group", "isolation", b"isolation", "kill_policy", b"kill_policy", "limits", b"limits", "output", b"output", "preemption", b"preemption", "resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "data", b"data", "executor", b"executor", "executor_id", b"executor_id", "group", b"group", "isolation", b"isolation", "kill_policy", b"kill_policy", "labels", b"labels", "limits", b"limits", "max_completion_ms", b"max_completion_ms", "name", b"name", "output", b"output", "preemption", b"preemption", "resources", b"resources", "task_id", b"task_id", "volumes", b"volumes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "data", b"data", "executor", b"executor", "executor_id", b"executor_id", "gang", b"gang", "group", b"group", "isolation", b"isolation", "kill_policy", b"kill_policy", "labels", b"labels", "limits", b"limits", "max_completion_ms", b"max_completion_ms", "name", b"name", "output", b"output", "preemption", b"preemption", "resources", b"resources", "task_id", b"task_id", "volumes", b"volumes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -684,6 +694,88 @@ class TaskGroup(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TaskGroup: _TypeAlias = TaskGroup  # noqa: Y015
+
+@_typing.final
+class GangMember(_message.Message):
+    """The membership of a task in a gang: tasks on several agents, which are placed together and end
+    together.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GANG_ID_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    PLACEMENT_FIELD_NUMBER: _builtins.int
+    HOSTS_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
+    gang_id: _builtins.str
+    """One gang at a time has this id in a framework."""
+    rank: _builtins.int
+    """From 0, in the order of the SUBMIT."""
+    size: _builtins.int
+    """The number of members, at most 256."""
+    part: Global___GroupPart.ValueType
+    """What the end of the task means to the others. A task whose agent is unreachable counts as ended."""
+    port: _builtins.int
+    """Set by the master: the first of the ports of rank 0, or 0."""
+    @_builtins.property
+    def placement(self) -> Global___GangPlacement:
+        """The same for all members."""
+
+    @_builtins.property
+    def hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Set by the master that places the gang: the hostname of each member's agent, by rank."""
+
+    def __init__(
+        self,
+        *,
+        gang_id: _builtins.str = ...,
+        rank: _builtins.int = ...,
+        size: _builtins.int = ...,
+        part: Global___GroupPart.ValueType = ...,
+        placement: Global___GangPlacement | None = ...,
+        hosts: _abc.Iterable[_builtins.str] | None = ...,
+        port: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["placement", b"placement"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gang_id", b"gang_id", "hosts", b"hosts", "part", b"part", "placement", b"placement", "port", b"port", "rank", b"rank", "size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GangMember: _TypeAlias = GangMember  # noqa: Y015
+
+@_typing.final
+class GangPlacement(_message.Message):
+    """Where the members of a gang may run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SAME_FIELD_NUMBER: _builtins.int
+    SPREAD_FIELD_NUMBER: _builtins.int
+    PACK_FIELD_NUMBER: _builtins.int
+    same: _builtins.str
+    """An attribute whose value all agents of the gang share. Empty: none."""
+    spread: _builtins.str
+    """An attribute of which no two members share a value; `host`: no two members on one agent."""
+    pack: _builtins.bool
+    """Take few agents, those with the most free first."""
+    def __init__(
+        self,
+        *,
+        same: _builtins.str = ...,
+        spread: _builtins.str = ...,
+        pack: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pack", b"pack", "same", b"same", "spread", b"spread"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GangPlacement: _TypeAlias = GangPlacement  # noqa: Y015
 
 @_typing.final
 class TaskStatus(_message.Message):

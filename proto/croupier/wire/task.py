@@ -16,6 +16,7 @@ from croupier.model.attributes import MAX_CONSTRAINTS, check_constraints
 from croupier.model.demand import MAX_SHAPES, Demand, check_demands
 from croupier.model.errors import InvalidRequest
 from croupier.model.executor import MAX_TIMEOUT_MS, ExecutorSpec, check_message
+from croupier.model.gang import MAX_GANG_TASKS, GangMember, GangPlacement
 from croupier.model.ids import AgentId, FrameworkId, HoldId, TaskId, check_id, check_role
 from croupier.model.output_bound import MAX_FILES, MAX_SIZE, NO_OUTPUT_BOUND, OutputBound
 from croupier.model.preemption import MAX_MIN_RUN_MS, NO_PREEMPTION, TaskPreemption
@@ -74,6 +75,14 @@ PREEMPTION: Final = mapped(
     TaskPreemption, pb.TaskPreemption, min_run_ms=at_most(MAX_MIN_RUN_MS + 1)
 )
 GROUP: Final = mapped(TaskGroup, pb.TaskGroup, part=Both(int, lambda number: _part(number)))
+GANG_PLACEMENT: Final = mapped(GangPlacement, pb.GangPlacement)
+GANG: Final = mapped(
+    GangMember,
+    pb.GangMember,
+    part=Both(int, lambda number: _part(number)),
+    placement=GANG_PLACEMENT,
+    hosts=Both(tuple, lambda hosts: _hosts(hosts)),
+)
 USAGE: Final = mapped(
     isolation.Usage,
     pb.Usage,
@@ -115,6 +124,7 @@ def task_to_wire(task: TaskInfo, secrets: SecretValues = NO_SECRETS) -> pb.TaskI
         preemption=None
         if task.preemption == NO_PREEMPTION
         else PREEMPTION.to_wire(task.preemption),
+        gang=None if task.gang is None else GANG.to_wire(task.gang),
     )
 
 
@@ -164,6 +174,7 @@ def task_from_wire(wire: pb.TaskInfo) -> TaskInfo:
         preemption=PREEMPTION.from_wire(wire.preemption)
         if wire.HasField("preemption")
         else NO_PREEMPTION,
+        gang=GANG.from_wire(wire.gang) if wire.HasField("gang") else None,
     )
     return task if command.secrets else task.with_encoded(wire.SerializeToString())
 
@@ -171,6 +182,11 @@ def task_from_wire(wire: pb.TaskInfo) -> TaskInfo:
 def _resources(wire: ResourcesMessage) -> Resources:
     data = wire.SerializeToString()
     return _shape(data) if len(data) <= _MAX_SHAPE else resources_from_wire(wire)
+
+
+def _hosts(hosts: Sequence[str]) -> tuple[str, ...]:
+    check_count(len(hosts), MAX_GANG_TASKS, "hosts of a gang")
+    return tuple(hosts)
 
 
 def _part(number: int) -> GroupPart:

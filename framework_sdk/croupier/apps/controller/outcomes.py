@@ -64,8 +64,8 @@ def outcome_of(status: TaskStatus, *, was_accepted: bool = True) -> Outcome | No
 
 def is_blameless(status: TaskStatus) -> bool:
     """Return whether the end of a task tells nothing about its program."""
-    if status.reason is Reason.GROUP_ENDED:
-        # A task beside it has failed: the group is one program to its owner.
+    if status.reason in (Reason.GROUP_ENDED, Reason.GANG_ENDED):
+        # A task beside it has failed: the group or gang is one program to its owner.
         return False
     return status.reason.is_blameless or outcome_of(status) in (Outcome.LOST, Outcome.NEVER_RAN)
 

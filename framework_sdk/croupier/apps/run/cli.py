@@ -25,6 +25,7 @@ def run(
     gpus: str = "0",
     role: str = "*",
     count: Annotated[int, Parameter(name=["--count", "-n"])] = 1,
+    nodes: Annotated[int, Parameter(name=["--nodes", "-N"])] = 0,
     env: Annotated[list[str] | None, Parameter(negative="")] = None,
     secret: Annotated[list[str] | None, Parameter(negative="")] = None,
     secret_files: Annotated[bool, Parameter(negative="")] = False,
@@ -62,6 +63,10 @@ def run(
         role: The role whose share of the cluster the tasks are charged to.
         count: The number of tasks that run the command; each line of output then begins with the
             task's [number].
+        nodes: Run the command on so many agents at once, one task on each, as a gang: all start
+            together, or none does, and all end if one fails. Each task finds its number in
+            CROUPIER_RANK, the number of tasks in CROUPIER_SIZE, all hosts in the file
+            CROUPIER_HOSTFILE, and the host and a port of task 0 in MASTER_ADDR and MASTER_PORT.
         env: NAME=VALUE for the command's environment; may be repeated.
         secret: NAME=@FILE: a variable with the content of a file, without its line end, which the
             cluster keeps secret: encrypted in the master's store, on no disk of agents, in no list
@@ -96,12 +101,16 @@ def run(
     from croupier.apps.controller.process import run_application
     from croupier.apps.run.job import Job, make_unit, parse_environment, read_secrets
     from croupier.apps.run.job_run import Limits, run_job
+    from croupier.model.errors import InvalidRequest
 
+    if nodes < 0 or (nodes and count != 1):
+        raise InvalidRequest("--nodes is 1 or more, and takes the place of --count")
     job = Job(
         words=command,
         unit=make_unit(cpus, mem, disk, gpus),
         is_shell=shell,
-        count=count,
+        count=nodes or count,
+        is_gang=nodes > 0,
         role=role,
         name=name,
         secrets=read_secrets(secret or (), os.environ),

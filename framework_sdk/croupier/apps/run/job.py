@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from croupier.model.errors import InvalidRequest
+from croupier.model.gang import HOST, MAX_GANG_TASKS
 from croupier.model.ids import check_role
 from croupier.model.resources import Resources
 from croupier.model.scalar import check_unit, check_units, parse_scalar
 from croupier.model.secrets import MAX_SECRET_BYTES, NO_SECRETS, SecretValues
-from croupier.sdk import Task
+from croupier.sdk import Gang, Task
 
 MAX_COUNT: Final = 100_000
 MAX_NAME: Final = 80
 # Characters of a task id that come from the job's name.
 MAX_STEM: Final = 20
+# Beside the unit, for the first task of a gang.
+MEETING_POINT: Final = Resources({"ports": 1_000})
 _NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9_.]+")
 
 
@@ -28,6 +31,8 @@ class Job:
     """`count` equal tasks.
 
     Attributes:
+        is_gang: whether they start together, each on an agent of its own; the first one has a port
+            where they can meet.
         words: program and arguments; with `is_shell`, a shell line once joined by spaces.
         unit: the resources of one task.
         secrets: variables that are kept secret.
@@ -39,6 +44,7 @@ class Job:
     unit: Resources
     is_shell: bool = False
     count: int = 1
+    is_gang: bool = False
     role: str = "*"
     name: str = ""
     secrets: SecretValues = NO_SECRETS
@@ -50,6 +56,8 @@ class Job:
             raise InvalidRequest("no command is given (example: croupier run -- echo hello)")
         if not 1 <= self.count <= MAX_COUNT:
             raise InvalidRequest(f"--count must be between 1 and {MAX_COUNT}")
+        if self.is_gang and self.count > MAX_GANG_TASKS:
+            raise InvalidRequest(f"--nodes must be between 1 and {MAX_GANG_TASKS}")
         check_role(self.role)
         check_units(self.options.get("limits", ""))
         self.task("check")
@@ -69,12 +77,20 @@ class Job:
         plain = _NOT_PLAIN.sub("-", title)[:MAX_STEM].strip("-.") or "run"
         return f"{plain}-{hashlib.sha256(framework_id.encode()).hexdigest()[:4]}"
 
-    def task(self, task_id: str) -> Task:
+    def tasks(self, task_ids: Sequence[str]) -> list[Task]:
+        """Return tasks with these ids: all of a gang, or any others."""
+        if not self.is_gang:
+            return [self.task(task_id) for task_id in task_ids]
+        first = self.task(task_ids[0], self.unit + MEETING_POINT)
+        others = [self.task(task_id) for task_id in task_ids[1:]]
+        return Gang(spread=HOST).members([first, *others])
+
+    def task(self, task_id: str, resources: Resources | None = None) -> Task:
         """Return one of the tasks; raises InvalidRequest if the task is malformed."""
         return Task(
             () if self.is_shell else self.words,
             shell=" ".join(self.words) if self.is_shell else "",
-            resources=self.unit,
+            resources=resources or self.unit,
             task_id=task_id,
             name=self.title,
             secrets=self.secrets.reveal(),

@@ -2,7 +2,8 @@
 
 Rule: a copy is pending, launched or ended. A launched copy is queued at the master until it has
 an agent. Only a copy that never ran becomes pending again: its agent dropped it, up to three times,
-or the master could not queue it.
+or the master could not queue it. The copies of a gang are launched together. None is launched
+again: it ends with its gang.
 """
 
 from __future__ import annotations
@@ -54,9 +55,10 @@ class Copy:
 
 
 class Progress:
-    """All copies of one job."""
+    """All copies of one job; those of a gang are launched together."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, is_gang: bool = False) -> None:
+        self._is_gang = is_gang
         self.copies = [Copy(index, f"run-{index}") for index in range(count)]
         self._pending = list(range(count))
         self._by_task: dict[str, Copy] = {}
@@ -94,6 +96,8 @@ class Progress:
 
     def launch(self, count: int) -> list[Copy]:
         """Submit up to `count` pending copies, lowest first, each with a new task id."""
+        if self._is_gang and len(self._pending) < len(self.copies):
+            return []
         taken = [heapq.heappop(self._pending) for _ in range(min(count, len(self._pending)))]
         copies = [self.copies[index] for index in taken]
         for copy in copies:
@@ -126,7 +130,13 @@ class Progress:
         elif status.state is TaskState.DROPPED:
             return self._on_dropped(copy, status)
         elif status.state is TaskState.UNREACHABLE:
+            if self._is_gang:
+                self._end(copy, 1)
+                return f"{copy.task_id}: its agent {status.agent_id} is unreachable; its gang ends"
             return f"{copy.task_id}: its agent {status.agent_id} is unreachable; waiting for it"
+        elif status.reason is Reason.GANG_ENDED:
+            # Another copy tells why, and has the exit code.
+            self._end(copy, 0)
         elif status.state.is_terminal:
             self._end(copy, exit_code_of(status))
             wanted = self._is_given_up and status.state is TaskState.KILLED
@@ -135,7 +145,7 @@ class Progress:
 
     def _on_dropped(self, copy: Copy, status: TaskStatus) -> str | None:
         copy.drops += 1
-        if copy.drops <= MAX_DROPS:
+        if copy.drops <= MAX_DROPS and not self._is_gang:
             self.put_back(copy)
             return None
         self._end(copy, 1)
@@ -179,7 +189,7 @@ class Launcher(Engine):
     ) -> None:
         super().__init__(target, job.title, job.role, keep_s=FAILOVER_S, insecure=job.is_insecure)
         self._job, self._outputs, self._warn = job, outputs, warn
-        self.progress = Progress(job.count)
+        self.progress = Progress(job.count, is_gang=job.is_gang)
 
     def give_up(self) -> None:
         """Submit no more copies."""
@@ -202,7 +212,8 @@ class Launcher(Engine):
     def take(self) -> list[Handover]:
         """Return copies that are pending: all of them, at first."""
         copies = self.progress.launch(SUBMITTED_AT_ONCE)
-        return [(self._job.task(copy.task_id), ()) for copy in copies]
+        tasks = self._job.tasks([copy.task_id for copy in copies]) if copies else []
+        return [(task, ()) for task in tasks]
 
     def waiting(self) -> str:
         """Return which copies wait."""

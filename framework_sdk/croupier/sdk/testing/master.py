@@ -10,7 +10,7 @@ from typing import Self
 
 import grpc
 
-from croupier.master.core import messages, on_agent, on_allocation, on_submit, on_task
+from croupier.master.core import messages, on_agent, on_allocation, on_gang, on_submit, on_task
 from croupier.master.core.effects import Save, Send
 from croupier.master.core.task_queues import shape_of
 from croupier.model.errors import Conflict, CroupierError, NotFound, NotLeader
@@ -169,14 +169,17 @@ class FakeMaster(Observed):
         core = self._service.core
         for task in found:
             if task.queued is None:
-                # It was placed with another task of its group.
+                # It was placed with another task of its group or gang.
                 continue
-            unit = core.state.frameworks[task.framework_id].unit_of(task)
+            unit = core.state.frameworks[task.framework_id].queued_with(task)
             shape = shape_of([each.info for each in unit], task.queued.placement)
             agent = with_room(core, said, shape.unit)
             place = (task.framework_id, task.role, agent.agent_id)
             grant = core.state.allocator.charges.grant(*place, shape.unit, shape)
-            launched = on_submit.launch_on(core.state, grant, [tuple(unit)], core.now())
+            if grant.places:
+                launched = on_gang.launch_gang(core.state, grant, unit, core.now())
+            else:
+                launched = on_submit.launch_on(core.state, grant, [tuple(unit)], core.now())
             core.perform(chain([Save(agent.record())], launched))
         return [task.info for task in found]
 

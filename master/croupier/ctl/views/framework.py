@@ -56,7 +56,7 @@ def state_text(framework: View) -> str:
 def suppresses(framework: View) -> bool:
     """Return whether the framework suppressed offers while it has declared demand."""
     counts = [each["count"] for each in framework["demands"]]
-    # A group is one unit of demand.
+    # A group or a gang is one unit of demand.
     waiting = framework["queued"] - framework["lined_up"] - framework["queued_in_groups"]
     waiting += framework["queued_groups"]
     return framework["suppressed"] and (None in counts or sum(counts) > waiting)
@@ -130,8 +130,9 @@ def framework_lines(
 
 
 def _grouped(framework: View) -> str:
-    groups = many(framework["queued_groups"], "group")
-    return f"{framework['queued_in_groups']} of them in {groups}, each placed whole on one agent"
+    number = framework["queued_groups"]
+    units = "1 group or gang" if number == 1 else f"{number} groups and gangs"
+    return f"{framework['queued_in_groups']} of them in {units}, each placed as a whole"
 
 
 def _lined_up(number: int, hosts: Sequence[str]) -> str:

@@ -41,6 +41,9 @@ def task_lines(task: View) -> Iterator[str]:
         yield f"  agent: {named(task['hostname'], task['agent_id']) or 'none'}{pid}"
     if task["group"]:
         yield f"  group: {task['group']['group_id']}, its {task['group']['part']}"
+    if gang := task["gang"]:
+        hosts = f" on {', '.join(gang['hosts'])}" if gang["hosts"] else ""
+        yield f"  gang: {gang['gang_id']}, rank {gang['rank']} of {gang['size']}{hosts}"
     yield from _time_lines(task)
     if task["executor_id"]:
         yield f"  executor: {task['executor_id']}"
@@ -126,6 +129,14 @@ OFFERS = Table(
     ),
     "no offers are outstanding",
 )
+
+
+def _gang_text(view: View) -> str:
+    """Return the rank and the gang of a task, such as `3 of train`."""
+    gang = view["gang"]
+    return f"{gang['rank']} of {gang['gang_id']}" if gang else ""
+
+
 TASKS = Table(
     (
         text("TASK", "task_id", is_id=True),
@@ -145,6 +156,7 @@ TASKS = Table(
             rank=9,
             is_optional=True,
         ),
+        Column("GANG", _gang_text, rank=9, is_optional=True),
     ),
     "no tasks are running or have ended recently",
 )

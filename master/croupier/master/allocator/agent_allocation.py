@@ -14,6 +14,8 @@ behind by more than its unit; a second reservation takes two units, and so on.
 
 A party that backs off (see `back_off`) is offered only what no other framework can use. Its
 submitted tasks keep their place in the order.
+
+A gang is one unit, which takes its members' parts of several agents at once; see `gangs`.
 """
 
 from __future__ import annotations
@@ -23,12 +25,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.back_off import Party
 from croupier.master.allocator.eligibility import Dealt, Eligibility, Fit, Queued
-from croupier.master.allocator.grant import Grant
+from croupier.master.allocator.gangs import GangSearch
+from croupier.master.allocator.grant import GangPlace, Grant
 from croupier.master.allocator.node import Leaf
+from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.master.allocator.reasons import Cause
 from croupier.master.allocator.reservations import dealt_to_owner
 from croupier.master.allocator.state import AllocatorState
-from croupier.model.resources import NOTHING
+from croupier.model.resources import NOTHING, Resources, sum_of
 
 # Work after which a visit ends, about 10 ms; then the agent is queued again. Units may be as small
 # as a thousandth of a large agent. A deal costs 1, and more if there are many ranges to carve from,
@@ -56,6 +60,8 @@ class AgentAllocation:
         self._agent, self._state, self._tree = agent, state, state.tree
         self._backing_off = backing_off
         self._eligibility = Eligibility(agent, state, now, backing_off)
+        self._eligibility.places_gang = self._place_gang
+        self._now = now
         # Leaves of parties that back off; they are offered the rest after all others.
         self._held_back: set[Leaf] = set()
         # Leaves that are offered nothing, since filters cover what they would be offered.
@@ -165,7 +171,7 @@ class AgentAllocation:
             del dealt.units[pending]
         self._tree.withdraw(leaf, offered.scalars, self._agent.owner)
         self._tree.count_slots(leaf, -sum(taken.values()) if taken else -1)
-        if not dealt.queued:
+        if not (dealt.queued or dealt.gangs):
             del eligibility.dealt[leaf]
 
     def _deal_units(self) -> bool:
@@ -248,7 +254,10 @@ class AgentAllocation:
 
     def _deal(self, leaf: Leaf) -> None:
         eligibility = self._eligibility
-        pending, units, room = self._fits[leaf]
+        pending, units, room, places = self._fits[leaf]
+        if pending is not None and places:
+            self._deal_gang(leaf, pending, places)
+            return
         left, dealt = eligibility.left, eligibility.dealt.get(leaf)
         resources = room if pending is None else pending.demand.unit.carve(left, units)
         self._note_taker(leaf)
@@ -274,6 +283,47 @@ class AgentAllocation:
         self._passed_over %= PASSED_OVER_PER_WORK
         eligibility.left = NOTHING if resources is left else left - resources
 
+    def _place_gang(self, leaf: Leaf, pending: PendingDemand) -> tuple[GangPlace, ...]:
+        """Return the places of all members of a gang; empty if it does not fit now."""
+        visited = (self._agent, self._eligibility)
+        search = GangSearch(self._state, self._now, self._backing_off, visited)
+        places = search.find(leaf, pending)
+        self._eligibility.work += search.work
+        return places
+
+    def _deal_gang(self, leaf: Leaf, pending: PendingDemand, places: tuple[GangPlace, ...]) -> None:
+        """Deal to all members of a gang: of this agent, and of others at once."""
+        eligibility, agents = self._eligibility, self._state.agents
+        self._note_taker(leaf)
+        whole = sum_of(place.resources for place in places)
+        number = self._tree.deal(leaf, whole.scalars, len(places))
+        dealt = eligibility.dealt.setdefault(leaf, Dealt())
+        for agent_id, amount in places:
+            if agent_id == self._agent.agent_id:
+                eligibility.left = eligibility.left - amount
+                dealt.of_gangs = dealt.of_gangs + amount
+            else:
+                agents.take(agent_id, amount)
+                self._use_up(agents.agents[agent_id], leaf, amount)
+            agents.agents[agent_id].count_tasks(leaf.framework_id, 1)
+        pending.outstanding += 1
+        first, units = places[0].agent_id, ((pending.demand.unit, 1),)
+        place = (leaf.framework_id, leaf.role, first)
+        dealt.gangs.append(Grant(*place, whole, units, (number,), pending.shape, places))
+        eligibility.work += len(places)
+
+    def _use_up(self, agent: PooledAgent, leaf: Leaf, dealt: Resources) -> bool:
+        """Reduce what is reserved or earmarked for a leaf; return whether it had an earmark."""
+        agents, mark = self._state.agents, agent.earmark
+        has_mark = mark is not None and mark.leaf is leaf
+        if mark is not None and has_mark:
+            agents.earmark(agent, mark.without(dealt))
+        if agent.reservations:
+            kept = dealt_to_owner(agent, leaf.framework_id, leaf.role, dealt)
+            if kept != agent.reservations:
+                agents.reserve(agent.agent_id, kept)
+        return has_mark
+
     def _note_taker(self, leaf: Leaf) -> None:
         before = self._eligibility.last_taker
         needs = self._tree.has_guarantees and leaf.is_needy
@@ -285,14 +335,8 @@ class AgentAllocation:
         """Record the deals of a framework; yield a grant to offer, and one per shape to launch."""
         agent, agents = self._agent, self._state.agents
         agents.set_free(agent, self._eligibility.left)
-        mark = agent.earmark
-        if mark is not None and mark.leaf is leaf:
-            agents.earmark(agent, mark.without(dealt.resources))
+        if self._use_up(agent, leaf, dealt.resources):
             self._eligibility.is_contended = True
-        if agent.reservations:
-            kept = dealt_to_owner(agent, leaf.framework_id, leaf.role, dealt.resources)
-            if kept != agent.reservations:
-                agents.reserve(agent.agent_id, kept)
         self._tree.relist(leaf)
         if dealt.least and any(0 < each.least < before for each, before in dealt.least.items()):
             # The rest of its demand is below the minimum of an offer, so agents with less free
@@ -305,6 +349,7 @@ class AgentAllocation:
         leaf.reservations.discard(agent.agent_id)
         agents.release_reservations(leaf)
         place = (leaf.framework_id, leaf.role, agent.agent_id)
+        yield from dealt.gangs
         for pending, part in dealt.queued.items():
             queued = ((pending.demand.unit, dealt.units.pop(pending)),)
             yield Grant(*place, part.resources, queued, tuple(part.numbers), pending.shape)

@@ -6,7 +6,7 @@ quiet cluster costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from croupier.master.allocator.filters import Filters
@@ -128,6 +128,7 @@ class AgentPool:
     Attributes:
         reserved: the reservations by agent, of absent agents too.
         swept_kinds: the kinds of those frameworks' demand.
+        growth: a number that changes whenever more of an agent may be dealt than before.
     """
 
     def __init__(self, order: str = "arrival", seed: int = 0, scarce: frozenset[str] = frozenset()):
@@ -147,6 +148,7 @@ class AgentPool:
         # The frameworks that open agents are visited for. `queue_dirty` adds the fresh ones.
         self._swept: dict[Leaf, None] = {}
         self.swept_kinds: set[Kind] = set()
+        self.growth = 0
         self._fresh: dict[Leaf, None] = {}
         self._is_all_changed = False
 
@@ -223,8 +225,22 @@ class AgentPool:
     def mark_dirty(self, agent: PooledAgent) -> None:
         """Visit `agent` in the next pass, if it is open."""
         if agent.agent_id in self._open:
+            self.growth += 1
             self._changed.add(agent.agent_id)
             self._enqueue(agent)
+
+    def has_changed(self, agent: PooledAgent) -> bool:
+        """Return whether the agent waits for a visit for all frameworks."""
+        return self._is_all_changed or agent.agent_id in self._changed
+
+    def open_agents(self) -> Iterable[PooledAgent]:
+        """Return the open agents, and open holds."""
+        return self._open.values()
+
+    def take(self, agent_id: AgentId, amount: Resources) -> None:
+        """Take `amount` of the agent's free resources; no visit is needed for that."""
+        agent = self.agents[agent_id]
+        self.set_free(agent, agent.free - amount)
 
     def mark_all_dirty(self, leaf: Leaf | None = None) -> None:
         """Visit every open agent, for one framework that changed or for all. O(1)."""

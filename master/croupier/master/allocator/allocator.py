@@ -243,6 +243,19 @@ class Allocator:
         self._demand.count_queued(leaf, grant.shape, -number)
         self.offer_used(grant.framework_id, grant.agent_id)
 
+    def withdraw_gang(self, grant: Grant) -> None:
+        """Free what a gang was dealt whose members cannot be launched; it is withdrawn as well."""
+        assert grant.shape is not None
+        leaf = self._members.leaf(grant.framework_id, grant.role)
+        for agent_id, amount in grant.places:
+            self._agents.agents[agent_id].count_tasks(grant.framework_id, -1)
+            self._agents.give_back(agent_id, amount)
+        self._tree.withdraw(leaf, grant.resources.scalars)
+        self._tree.count_slots(leaf, -len(grant.places))
+        self._waiters.update_surplus(leaf, has_released=True)
+        leaf.queued[grant.shape].outstanding -= 1
+        self._demand.count_queued(leaf, grant.shape, -1)
+
     # Offers.
 
     def settle_offers(
@@ -361,3 +374,4 @@ class Allocator:
         for leaf in self._tree.leaves.values():
             for pending in leaf.pending or ():
                 pending.unmet.pop(agent_id, None)
+                pending.misses.pop(agent_id, None)

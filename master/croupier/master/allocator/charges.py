@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from croupier.master.allocator.grant import Grant
+from croupier.master.allocator.grant import GangPlace, Grant
 from croupier.master.allocator.node import Amounts, Leaf, add_amounts
 from croupier.master.allocator.pending_demand import Shape
 from croupier.master.allocator.state import AllocatorState
@@ -127,17 +127,21 @@ class Charges:
     ) -> Grant:
         """Grant resources that the caller chose, past demand, filters and policy. O(log n).
 
-        With `shape` they are for one submitted task of that shape. Raises ValueError if that much
-        is not free on the agent.
+        With `shape` they are for one submitted task, group or gang of that shape. Raises ValueError
+        if that much is not free on the agent.
         """
         agent = self._agents.agents[agent_id]
         self._agents.set_free(agent, agent.free - amount)
         leaf = self._members.leaf(framework_id, role)
-        number = self._tree.deal(leaf, amount.scalars, owner=agent.owner)
+        members = [] if shape is None or shape.gang is None else shape.gang.members
+        number = self._tree.deal(leaf, amount.scalars, max(1, len(members)), agent.owner)
         if shape is None:
             return Grant(framework_id, role, agent_id, amount, (), (number,))
         leaf.queued[shape].outstanding += 1
-        return Grant(framework_id, role, agent_id, amount, ((shape.unit, 1),), (number,), shape)
+        agent.count_tasks(framework_id, len(members))
+        places = tuple(GangPlace(agent_id, member) for member in members)
+        units = ((shape.unit, 1),)
+        return Grant(framework_id, role, agent_id, amount, units, (number,), shape, places)
 
     def launch(
         self,

@@ -9,7 +9,7 @@ which are not offered.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from croupier.master.allocator import limits, reasons
 from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.back_off import Party
 from croupier.master.allocator.comparison import is_ahead
+from croupier.master.allocator.grant import GangPlace, Grant
 from croupier.master.allocator.kinds import counting
 from croupier.master.allocator.node import Leaf, Taker
 from croupier.master.allocator.pending_demand import MANY, PendingDemand
@@ -35,6 +36,7 @@ _FULL = "its offer has {} units, the most that one offer may have"
 _HELD = "it is held for {}"
 BOUND = "the task has to run on agent {}"
 _FREED = "{} was freed for {}, which was starving"
+_GANG = "not all {} tasks of the gang fit at once"
 _SCARCE = "has {}, which is withheld for frameworks that demand it"
 
 
@@ -45,11 +47,13 @@ class Fit(NamedTuple):
         pending: the demand; None for the whole remainder.
         units: how many units of it.
         room: the resources to take them from.
+        places: of a gang, those of its members.
     """
 
     pending: PendingDemand | None
     units: int
     room: Resources
+    places: tuple[GangPlace, ...] = ()
 
 
 class Rejection(NamedTuple):
@@ -71,7 +75,10 @@ class Queued:
 class Dealt:
     """Resources that one framework is dealt in a visit.
 
-    `least`: the minimum units of an offer, for each demand, before the first deal.
+    Attributes:
+        least: the minimum units of an offer, for each demand, before the first deal.
+        gangs: the grants of gangs.
+        of_gangs: the part of the agent that members of those are dealt.
     """
 
     offered: Resources = NOTHING
@@ -79,11 +86,14 @@ class Dealt:
     queued: dict[PendingDemand, Queued] = field(default_factory=dict)
     units: dict[PendingDemand, int] = field(default_factory=dict)
     least: dict[PendingDemand, int] = field(default_factory=dict)
+    gangs: list[Grant] = field(default_factory=list)
+    of_gangs: Resources = NOTHING
 
     @property
     def resources(self) -> Resources:
         """All that it is dealt."""
-        return sum((each.resources for each in self.queued.values()), self.offered)
+        dealt = self.offered + self.of_gangs
+        return sum((each.resources for each in self.queued.values()), dealt)
 
 
 class Eligibility:
@@ -104,6 +114,7 @@ class Eligibility:
         is_asked: whether this only answers a question: reservations stay as they are.
         wake_at: when the next filter, earmark or reservation that was met ends; None without any.
         work: the work so far; see `agent_allocation.WORK_IN_A_VISIT`.
+        places_gang: finds the places of a gang; None: no gang is dealt.
     """
 
     def __init__(
@@ -127,6 +138,7 @@ class Eligibility:
         self.ahead: frozenset[Leaf] = frozenset()
         self.wake_at: float | None = None
         self.work = 0
+        self.places_gang: Callable[[Leaf, PendingDemand], tuple[GangPlace, ...]] | None = None
 
     def check(self, leaf: Leaf, *, only_queued: bool = False) -> Fit | Rejection:
         """Return the part of the rest that `leaf` could be dealt, or the reason why none.
@@ -167,10 +179,11 @@ class Eligibility:
         """
         found: list[Constraint | None] = []
         for pending in counting(leaf.pending or ()):
-            unmet = self._unmet(pending)
-            if unmet is None and pending.demand.unit.units_within(self._agent.total, 1):
-                return None
-            found.append(unmet)
+            unmet, total = self._unmet(pending), self._agent.total
+            for piece in pending.pieces:
+                if unmet is None and piece.units_within(total, 1):
+                    return None
+                found.append(unmet)
         return found
 
     def _check_demand(self, leaf: Leaf, pending: Iterable[PendingDemand]) -> Fit | Rejection:
@@ -210,13 +223,11 @@ class Eligibility:
         return self._scarce_for_others(NOTHING) or Fit(None, 1, room)
 
     def _check_shape(self, leaf: Leaf, pending: PendingDemand) -> Fit | Rejection:
-        if not pending.left:
-            return Rejection(Cause.NO_DEMAND, "all units are offered")
-        unmet = self._unmet(pending)
-        if unmet is not None:
-            agent_id = bound_to((unmet,))
-            text = Text("does not pass {}", unmet) if not agent_id else Text(BOUND, agent_id)
-            return Rejection(Cause.CONSTRAINT, text)
+        excluded = self._excluded(pending)
+        if excluded is not None:
+            return excluded
+        if pending.gang is not None:
+            return self._check_gang(leaf, pending)
         demand, unit = pending.demand, pending.demand.unit
         dealt = self.dealt.get(leaf)
         has = dealt.units.get(pending, 0) if dealt is not None else 0
@@ -241,11 +252,7 @@ class Eligibility:
             room_left = limits.headroom(leaf, owner)
             whole, units = units, limits.units_within(unit.scalars, room_left, units)
             if units < least:
-                self.blocked.setdefault(leaf, False)
-                needed = {name: milli * least for name, milli in unit.scalars.items()}
-                bound = limits.binding(leaf, needed, owner)
-                assert bound is not None
-                return Rejection(Cause.LIMIT, reasons.AtLimit.of(*bound))
+                return self._over_limit(leaf, unit, least)
             if units < whole and self._agent.filters and pending.shape is None:
                 self.blocked[leaf] = True
         is_first = dealt is None or not dealt.offered
@@ -256,6 +263,59 @@ class Eligibility:
             if refused is not None:
                 return refused
         return self._scarce_for_others(unit) or Fit(pending, least, room)
+
+    def _excluded(self, pending: PendingDemand) -> Rejection | None:
+        """Reject a demand of which all units are offered, or whose constraints the agent fails."""
+        if not pending.left:
+            return Rejection(Cause.NO_DEMAND, "all units are offered")
+        unmet = self._unmet(pending)
+        if unmet is None:
+            return None
+        agent_id = bound_to((unmet,))
+        text = Text("does not pass {}", unmet) if not agent_id else Text(BOUND, agent_id)
+        return Rejection(Cause.CONSTRAINT, text)
+
+    def _over_limit(self, leaf: Leaf, unit: Resources, least: int) -> Rejection:
+        self.blocked.setdefault(leaf, False)
+        needed = {name: milli * least for name, milli in unit.scalars.items()}
+        bound = limits.binding(leaf, needed, self._agent.owner)
+        assert bound is not None
+        return Rejection(Cause.LIMIT, reasons.AtLimit.of(*bound))
+
+    def _check_gang(self, leaf: Leaf, pending: PendingDemand) -> Fit | Rejection:
+        """Return the fit of a gang on this and other agents, if a member has room here."""
+        agent, unit, gang = self._agent, pending.demand.unit, pending.gang
+        assert gang is not None
+        if agent.owner is not None:
+            return Rejection(Cause.NO_DEMAND, "gangs use no holds")
+        room = self.room_for_members(leaf, pending)
+        if room is None:
+            piece, time_ms = pending.pieces[-1], pending.demand.max_completion_ms
+            room = self._room_for(leaf, time_ms)
+            fits_empty = any(each.units_within(agent.total, 1) for each in pending.pieces)
+            cause = Cause.IN_USE if fits_empty else Cause.DOES_NOT_FIT
+            shortage = reasons.Shortage(piece, 1, room, agent.whole if agent.holds else agent.total)
+            return self._misfit(leaf, Rejection(cause, shortage), time_ms, piece)
+        if leaf.limited and not limits.units_within(unit.scalars, limits.headroom(leaf), 1):
+            return self._over_limit(leaf, unit, 1)
+        rejection = self._scarce_for_others(unit)
+        if rejection is not None:
+            return rejection
+        places = () if self.places_gang is None else self.places_gang(leaf, pending)
+        if not places:
+            return Rejection(Cause.GANG, Text(_GANG, len(gang.members)))
+        return Fit(pending, 1, room, places)
+
+    def room_for_members(self, leaf: Leaf, pending: PendingDemand) -> Resources | None:
+        """Return what members of a gang may take of the rest; None if none of them fits."""
+        if self._unmet(pending) is not None:
+            return None
+        room = self._room_for(leaf, pending.demand.max_completion_ms)
+        return room if any(piece.units_within(room, 1) for piece in pending.pieces) else None
+
+    def keeps_scarce(self, pending: PendingDemand) -> bool:
+        """Return whether the agent has scarce resources that others demand, and this does not."""
+        return bool(self._scarce_names(pending.demand.unit))
 
     def _unmet(self, pending: PendingDemand) -> Constraint | None:
         """Return the first constraint of the shape that the agent does not pass."""
@@ -380,11 +440,11 @@ class Eligibility:
         return self._demanded[name]
 
     def _could_use(self, leaf: Leaf, pending: PendingDemand, name: str) -> bool:
-        unit = pending.demand.unit
         return bool(
-            unit[name]
-            and pending.left
-            and unit.units_within(self._agent.total, 1)
+            pending.left
+            and any(
+                unit[name] and unit.units_within(self._agent.total, 1) for unit in pending.pieces
+            )
             and self._unmet(pending) is None
             and limits.binding(leaf, pending.needed) is None
             and not self._would_refuse(leaf, pending, 1)

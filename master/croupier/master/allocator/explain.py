@@ -15,6 +15,7 @@ from croupier.master.allocator.agent_pool import AgentPool, PooledAgent
 from croupier.master.allocator.back_off import PATIENCE_S
 from croupier.master.allocator.comparison import guaranteed_node, taker_text
 from croupier.master.allocator.eligibility import BOUND, Rejection
+from croupier.master.allocator.gangs import GangSearch
 from croupier.master.allocator.node import Amounts, Leaf, add_amounts
 from croupier.master.allocator.reasons import AtLimit, Cause, PassedOver, Shortage, passed_over
 from croupier.master.allocator.room import agent_of, check_agent, checked_agents
@@ -47,6 +48,7 @@ def of_leaf(leaf: Leaf, state: AllocatorState, now: float) -> Iterator[PassedOve
         found.append(_backing_off(leaf, last[leaf.party] - now))
     found += _making_room(leaf, pool)
     found += _fits_nowhere(leaf, pool)
+    found += _gangs(leaf, state, now)
     yield from found
     causes = {each.cause for each in found}
     is_told = bool(found)
@@ -102,7 +104,7 @@ def _fits_but_for_holds(leaf: Leaf, agent: PooledAgent, found: Rejection) -> boo
 
 
 def _units(leaf: Leaf) -> list[Resources]:
-    return [each.demand.unit for each in leaf.pending or () if each.left != 0]
+    return [piece for each in leaf.pending or () if each.left != 0 for piece in each.pieces]
 
 
 def _is_missed(leaf: Leaf, hold: PooledAgent) -> bool:
@@ -229,8 +231,9 @@ def _fits_nowhere(leaf: Leaf, pool: AgentPool) -> list[PassedOver]:
     alike = {agent.profile or agent: agent for agent in agents}.values()
     # What is held of an agent may come free.
     whole = {agent: agent.whole if agent.holds else agent.total for agent in alike}
-    for demand in [each.demand for each in leaf.pending or () if each.left != 0]:
-        unit, agent_id = demand.unit, bound_to(demand.constraints)
+    wanted = [each for each in leaf.pending or () if each.left != 0]
+    for demand, unit in [(each.demand, piece) for each in wanted for piece in each.pieces]:
+        agent_id = bound_to(demand.constraints)
         if agent_id:
             agent = pool.agents.get(AgentId(agent_id))
             if agent is not None and not unit.units_within(agent.whole, 1):
@@ -246,6 +249,23 @@ def _fits_nowhere(leaf: Leaf, pool: AgentPool) -> list[PassedOver]:
             number, about = len(agents), largest.agent_id
             return [PassedOver(Cause.DOES_NOT_FIT, number, detail, leaf.role, about)]
     return []
+
+
+def _gangs(leaf: Leaf, state: AllocatorState, now: float) -> list[PassedOver]:
+    """Return how much of each gang could be placed now. O(gangs x agents)."""
+    found = []
+    for pending in leaf.pending or ():
+        if pending.gang is None or not pending.left:
+            continue
+        places = GangSearch(state, now, state.back_off.active(now)).best(leaf, pending)
+        fit, size = sum(map(bool, places)), len(places)
+        if fit < size:
+            detail = (
+                f"a gang of {size} tasks waits until all fit at once, {pending.demand.unit}:"
+                f" {fit} of them fit now"
+            )
+            found.append(PassedOver(Cause.GANG, 0, detail, leaf.role))
+    return found
 
 
 def _room(unit: Resources, total: Resources) -> list[Fraction]:

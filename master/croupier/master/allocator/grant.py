@@ -12,6 +12,13 @@ from croupier.model.resources import Resources
 Units = tuple[tuple[Resources, int], ...]
 
 
+class GangPlace(NamedTuple):
+    """The agent of one member of a gang, and what of it the member gets."""
+
+    agent_id: AgentId
+    resources: Resources
+
+
 class Grant(NamedTuple):
     """The decision to offer `resources` of an agent to a framework; they are charged to it.
 
@@ -20,6 +27,8 @@ class Grant(NamedTuple):
         units: the number of units of each shape; empty without declared demand.
         deals: the numbers of its deals; see `Tree.deal`.
         shape: of the submitted tasks that it is for; None if it is to be offered.
+        places: of a gang, those of its members by rank, which may be on several agents;
+            `agent_id` is that of the first, and `resources` are those of all.
     """
 
     framework_id: FrameworkId
@@ -29,6 +38,7 @@ class Grant(NamedTuple):
     units: Units
     deals: tuple[int, ...]
     shape: Shape | None = None
+    places: tuple[GangPlace, ...] = ()
 
     @property
     def place(self) -> tuple[FrameworkId, Role, AgentId]:
@@ -56,7 +66,8 @@ def merged(grants: Iterable[Grant], is_one: Callable[[Grant], bool]) -> list[Gra
     found: list[Grant] = []
     places: dict[tuple[object, ...], int] = {}
     for grant in grants:
-        key = (*grant.place, grant.shape)
+        # Each gang is placed by itself.
+        key = (*grant.place, grant.shape, grant.deals if grant.places else ())
         place = places.get(key)
         joined = None if place is None else found[place].joined(grant)
         if place is not None and joined is not None and is_one(joined):

@@ -8,6 +8,7 @@ the kinds below them, so that a search skips whole groups at once.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from sortedcontainers import SortedList
@@ -66,7 +67,7 @@ class Kinds:
 
     def take(self, pending: Sequence[PendingDemand] | None) -> Kind:
         """Return the kind of this pending demand, with one user more."""
-        parts = tuple(map(part_of, counting(pending or ())))
+        parts = tuple(chain.from_iterable(map(parts_of, counting(pending or ()))))
         if not parts:
             return ANY
         kind = self._by_parts.get(parts)
@@ -99,9 +100,9 @@ class Kinds:
                 del self.named[name]
 
 
-def part_of(pending: PendingDemand) -> Part:
-    """Return the unit and the constraints."""
-    return pending.demand.unit, pending.demand.constraints
+def parts_of(pending: PendingDemand) -> list[Part]:
+    """Return the unit with the constraints; of a gang, each unit of its members."""
+    return [(piece, pending.demand.constraints) for piece in pending.pieces]
 
 
 def counting(pending: Sequence[PendingDemand]) -> Sequence[PendingDemand]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, groupby, repeat
 from typing import NamedTuple
 
 from croupier.model.attributes import Constraint
 from croupier.model.demand import Demand, Placement, counted_for
+from croupier.model.gang import ANY_AGENTS, GangPlacement
 from croupier.model.ids import AgentId
 from croupier.model.resources import Resources
 
@@ -14,15 +16,48 @@ from croupier.model.resources import Resources
 MANY = 10**9
 
 
+class GangShape(NamedTuple):
+    """The members of a gang.
+
+    Attributes:
+        runs: units of members in the order of rank, each with how many in a row have it.
+        placement: where they may run.
+    """
+
+    runs: tuple[tuple[Resources, int], ...]
+    placement: GangPlacement = ANY_AGENTS
+
+    @property
+    def units(self) -> tuple[Resources, ...]:
+        """The distinct units."""
+        return tuple(dict.fromkeys(unit for unit, _ in self.runs))
+
+    @property
+    def members(self) -> list[Resources]:
+        """The unit of each member, by rank."""
+        return list(chain.from_iterable(repeat(unit, number) for unit, number in self.runs))
+
+
+def gang_shape(members: Iterable[Resources], placement: GangPlacement) -> GangShape:
+    """Return the shape of a gang with these members."""
+    runs = tuple((unit, len(list(run))) for unit, run in groupby(members))
+    return GangShape(runs, placement)
+
+
 class Shape(NamedTuple):
     """The parts of a submitted task that the allocator uses; equal tasks share a queue.
 
-    `max_completion_ms`: the declared time, rounded up by `rounded_time`; 0 if there is none.
+    Attributes:
+        unit: the resources of a task, or of all tasks of a group or gang.
+        placement: the agents on which it may run.
+        gang: the members of a gang, which may be on several agents; None: it is of no gang.
+        max_completion_ms: the declared time, rounded up by `rounded_time`; 0 if there is none.
     """
 
     unit: Resources
     placement: Placement
     max_completion_ms: int = 0
+    gang: GangShape | None = None
 
     def demand(self, count: int) -> Demand:
         """Return the demand of this many such tasks."""
@@ -52,13 +87,28 @@ class PendingDemand:
         shape: of the submitted tasks that it counts; None if the framework declared it.
         outstanding: units of it in offers that were not answered yet.
         unmet: the first constraint that each checked agent does not pass; None if it passes all.
+        misses: of a gang, the free resources of agents that have no room for any member.
+        missed_at: of a gang, the growth of the pool at which it did not fit; see `AgentPool`.
     """
 
-    __slots__ = ("demand", "outstanding", "shape", "unmet")
+    __slots__ = ("demand", "missed_at", "misses", "outstanding", "shape", "unmet")
 
     def __init__(self, demand: Demand, shape: Shape | None = None) -> None:
         self.demand, self.shape, self.outstanding = demand, shape, 0
         self.unmet: dict[AgentId, Constraint | None] = {}
+        self.misses: dict[AgentId, Resources] = {}
+        self.missed_at = -1
+
+    @property
+    def gang(self) -> GangShape | None:
+        """The members of the gang that it stands for; None if it is of no gang."""
+        return None if self.shape is None else self.shape.gang
+
+    @property
+    def pieces(self) -> tuple[Resources, ...]:
+        """The amounts of which one agent must have room for one: the unit, or those of members."""
+        gang = self.gang
+        return (self.demand.unit,) if gang is None else gang.units
 
     @property
     def left(self) -> int:

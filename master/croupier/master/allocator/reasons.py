@@ -39,6 +39,7 @@ class Cause(Enum):
     VOLUMES = "its volumes"
     BACKS_OFF = "unanswered offers"
     OFFER_FULL = "offer is full"
+    GANG = "gang"
     SUPPRESSED = "suppressed"
     DISCONNECTED = "disconnected"
     NO_DEMAND = "demand is met"

@@ -286,6 +286,8 @@ class Starvation:
         last = self._back_off.active(now)
         if leaf in self._excused or (last and leaf.party in last):
             wanted = tuple(leaf.queued.values())
+        # Room for a gang is on several agents.
+        wanted = [each for each in wanted if each.gang is None]
         if not wanted or limits.is_blocked(leaf):
             return None
         if not may_preempt(leaf, self._rules.is_on) or not self.is_below(projection, leaf):

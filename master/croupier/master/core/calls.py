@@ -20,13 +20,18 @@ class MalformedTask:
 
     Attributes:
         place: its position among all tasks of the call, from 0.
-        group_id: the group that was to be launched with it; empty if it is in none.
+        group_id: the group or gang that was to be launched with it; empty if it is in none.
     """
 
     place: int
     task_id: TaskId
     message: str
     group_id: str = ""
+
+    @property
+    def unit_id(self) -> str:
+        """The id of its group or gang."""
+        return self.group_id
 
 
 @value
@@ -234,11 +239,11 @@ def _in_order(
 
 
 def units(tasks: Iterable[TaskInfo | MalformedTask]) -> Iterator[list[TaskInfo | MalformedTask]]:
-    """Yield each task alone, and tasks of one group that follow each other together."""
+    """Yield each task alone, and tasks of one group or gang that follow each other together."""
 
     def unit_of(placed: tuple[int, TaskInfo | MalformedTask]) -> str | int:
         place, task = placed
-        return task.group_id or place
+        return task.unit_id or place
 
     for _, unit in groupby(enumerate(tasks), unit_of):
         yield [task for _, task in unit]

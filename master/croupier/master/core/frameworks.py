@@ -69,6 +69,7 @@ class Framework:
             failed.
         queues: its submitted tasks that have no agent yet; they are in `tasks` too.
         groups: the known tasks of each group, by id.
+        gangs: the known tasks of each gang, by id.
         owner: the only principal that may subscribe it; empty without authentication.
         principal: the caller of its present or latest session.
         messages: bounds its messages to executors.
@@ -102,6 +103,7 @@ class Framework:
     failed: int = 0
     queues: TaskQueues = field(default_factory=TaskQueues)
     groups: dict[str, dict[TaskId, Task]] = field(default_factory=dict)
+    gangs: dict[str, dict[TaskId, Task]] = field(default_factory=dict)
     owner: PrincipalName = NO_OWNER
     principal: Principal = ANONYMOUS
     messages: Bucket = field(default_factory=lambda: Bucket(*FRAMEWORK_MESSAGES, 0.0))
@@ -145,20 +147,29 @@ class Framework:
         group_id = task.info.group_id
         return list(self.groups[group_id].values()) if group_id else [task]
 
+    def queued_with(self, task: Task) -> list[Task]:
+        """Return what is queued as one with a task: its group or gang, by rank, or it alone."""
+        if task.info.gang is None:
+            return self.unit_of(task)
+        members = self.gangs[task.info.gang_id].values()
+        return sorted(members, key=lambda each: each.info.gang.rank if each.info.gang else 0)
+
     def add_task(self, task: Task) -> None:
-        """Add a task, and to its group if it is in one."""
+        """Add a task, and to its group or gang if it is in one."""
         self.tasks[task.task_id] = task
         if task.info.group is not None:
             self.groups.setdefault(task.info.group_id, {})[task.task_id] = task
+        if task.info.gang is not None:
+            self.gangs.setdefault(task.info.gang_id, {})[task.task_id] = task
 
     def remove_task(self, task: Task) -> None:
-        """Remove a task; its group ends with the last one."""
+        """Remove a task; its group or gang ends with the last one."""
         del self.tasks[task.task_id]
-        group_id = task.info.group_id
-        if group_id:
-            del self.groups[group_id][task.task_id]
-            if not self.groups[group_id]:
-                del self.groups[group_id]
+        for units, unit_id in ((self.groups, task.info.group_id), (self.gangs, task.info.gang_id)):
+            if unit_id:
+                del units[unit_id][task.task_id]
+                if not units[unit_id]:
+                    del units[unit_id]
 
     def has_used(self, task_id: TaskId) -> bool:
         """Return whether a task of this id runs or has run."""

@@ -24,6 +24,7 @@ from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import Placed
 from croupier.master.core.on_accept import check_counts, launch_charges, order_launch
 from croupier.master.core.on_executor import check_executor, executor_of, takes_tasks
+from croupier.master.core.on_gang import launch_gang
 from croupier.master.core.on_hold import check_volumes
 from croupier.master.core.on_task import end, end_queued, kill, moved_fact
 from croupier.master.core.records import QueuePlace
@@ -123,6 +124,8 @@ def launch_queued(state: State, grant: Grant, now: float) -> Iterator[Effect]:
     assert grant.shape is not None
     number = sum(units for _, units in grant.units)
     queued = state.frameworks[grant.framework_id].queues.first((grant.role, grant.shape), number)
+    if grant.places:
+        return launch_gang(state, grant, queued[0], now)
     return launch_on(state, grant, queued, now)
 
 
@@ -207,7 +210,7 @@ def _check(
 
 
 def _check_shape(submission: _Submission, tasks: Sequence[TaskInfo]) -> None:
-    """Check that there can be a queue for a task, or for a group, which is on one agent."""
+    """Check that there can be a queue for a task, a gang, or a group, which is on one agent."""
     agents = submission.agents
     needed = {agents[task.task_id] for task in tasks if task.task_id in agents}
     if len(needed) > 1:
@@ -216,7 +219,8 @@ def _check_shape(submission: _Submission, tasks: Sequence[TaskInfo]) -> None:
         agents.update((task.task_id, agent_id) for task in tasks)
     framework, shape = submission.framework, shape_of(tasks, _place(submission, tasks[0]).placement)
     if shape not in submission.checked:
-        Demand(shape.unit, 1, shape.placement.constraints).check()
+        for unit in (shape.unit,) if shape.gang is None else shape.gang.units:
+            Demand(unit, 1, shape.placement.constraints).check()
         if not framework.queues.has_room((submission.role, shape)):
             raise Conflict(
                 f"the queued tasks of the framework have {MAX_QUEUES} different resources,"
@@ -237,7 +241,7 @@ def _place(submission: _Submission, task: TaskInfo) -> QueuePlace:
 def _enqueue(
     state: State, submission: _Submission, infos: Sequence[TaskInfo], now: float
 ) -> Iterator[Effect]:
-    """Queue a task, or all tasks of a group."""
+    """Queue a task, or all tasks of a group or a gang."""
     tasks = [_task(submission, info, now) for info in infos]
     for task in tasks:
         state.add_task(task)

@@ -83,13 +83,15 @@ def end(
 def end_queued(
     state: State, task: Task, new: TaskState, reason: Reason, message: str, now: float
 ) -> Iterator[Effect]:
-    """End a task that has not been placed, and never will be, with all others of its group."""
+    """End a task that has not been placed, and never will be, with its group or gang."""
     for each in state.dequeue(task):
         if each is task:
             yield from end(state, task, new, reason, message, now)
         else:
-            ended = f"task {task.task_id} of its group ended before it was placed: {message}"
-            yield from end(state, each, TaskState.KILLED, Reason.GROUP_ENDED, ended, now)
+            unit = "group" if task.info.gang is None else "gang"
+            ended = f"task {task.task_id} of its {unit} ended before it was placed: {message}"
+            cause = Reason.GROUP_ENDED if task.info.gang is None else Reason.GANG_ENDED
+            yield from end(state, each, TaskState.KILLED, cause, ended, now)
 
 
 def _end_queued_in(state: State, executor: Task, now: float) -> Iterator[Effect]:
@@ -270,6 +272,9 @@ def _apply(state: State, task: Task, status: TaskStatus) -> Iterator[Effect]:
         return
     is_new = status.state != task.state
     task.move(status)
+    has_left = status.state.is_terminal or status.state is TaskState.UNREACHABLE
+    if is_new and has_left and task.info.gang is not None:
+        state.ended_members.append(task)
     if status.state.is_terminal:
         was_killed = task.kill is not None and task.kill.reason is Reason.PREEMPTED
         if not was_killed and state.preemptor.is_ending((task.framework_id, task.task_id)):

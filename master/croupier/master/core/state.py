@@ -34,7 +34,7 @@ from croupier.model.deadlines import Deadlines
 from croupier.model.ids import AgentId, FrameworkId, HoldId, OfferId, Role
 from croupier.model.principal import Principal, PrincipalName
 from croupier.model.resources import Resources, total_of
-from croupier.model.task import Reason, TaskState
+from croupier.model.task import Reason, TaskInfo, TaskState
 
 NO_AGENT = AgentId("")
 # Most principals whose permissions are kept ready.
@@ -63,6 +63,7 @@ class State:
         access: the groups and rules; replaced by `set_access`.
         generation: how often an operator has continued with an older copy of the store.
         adopts_unproven_until: until then, listed tasks need no proof of launch.
+        ended_members: tasks of gangs that ended or became unreachable in this step.
     """
 
     def __init__(self, master_id: str, settings: Settings, allocator: Allocator) -> None:
@@ -96,6 +97,7 @@ class State:
         self.usage = UsageLedger()
         self.generation = 0
         self.adopts_unproven_until = 0.0
+        self.ended_members: list[Task] = []
         self._permissions: dict[Principal, Permissions] = {}
         self._counts = {"A": 0, "F": 0, "H": 0, "O": 0}
 
@@ -372,8 +374,12 @@ class State:
         """Drop the command and labels of a large task that has ended."""
         slim = task.info.slimmed()
         if slim is not task.info:
-            self.descriptions.add(task.framework_id, slim.size - task.info.size)
-            task.info = slim
+            self.redescribe(task, slim)
+
+    def redescribe(self, task: Task, info: TaskInfo) -> None:
+        """Replace the description of a task."""
+        self.descriptions.add(task.framework_id, info.size - task.info.size)
+        task.info = info
 
     def drop_task(self, task: Task) -> None:
         """Forget a task that needs no more updates; operators can still list it."""

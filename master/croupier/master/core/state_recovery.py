@@ -53,6 +53,7 @@ def recover_state(
     charge_absent(state)
     for known in state.frameworks.values():
         _recover_queue(state, known)
+        _recover_gangs(state, known)
     on_accounting.count_changes(state)
     state.usage.note_found()
     return state
@@ -213,10 +214,18 @@ def _recover_queue(state: State, framework: Framework) -> None:
                 f" {framework.framework_id!r} is queued in role {task.role!r}, which it lacks"
             )
     for task in sorted(queued, key=lambda each: each.queued.number if each.queued else 0):
-        unit = framework.unit_of(task)
-        # A group is queued with its first task.
+        unit = framework.queued_with(task)
+        # A group or a gang is queued with its first task.
         if unit[0] is task:
             state.enqueue(*unit)
+
+
+def _recover_gangs(state: State, framework: Framework) -> None:
+    """Note the members that have ended with their agents; the first step decides about the rest."""
+    for members in framework.gangs.values():
+        for task in members.values():
+            if task.state.is_terminal or task.state is TaskState.UNREACHABLE:
+                state.ended_members.append(task)
 
 
 def _recovered_status(state: State, record: records.TaskRecord, agent: Agent | None) -> TaskStatus:

@@ -26,6 +26,7 @@ from croupier.master.core.framework_commands import OperatorKill, TeardownFramew
 from croupier.master.core.frameworks import Framework, FrameworkState
 from croupier.master.core.hold_commands import CreateHold, ReleaseHold
 from croupier.master.core.on_allocation import offer, on_offer_due
+from croupier.master.core.on_gang import settle_gangs
 from croupier.master.core.on_line import Place, line_up, recall_broken, recall_stranded
 from croupier.master.core.on_submit import launch_queued
 from croupier.master.core.on_task import forget_all, resend_terminal_updates
@@ -87,6 +88,7 @@ def steps(state: State, event: Event, now: float) -> Iterator[Step]:
             yield Answer(request, (yield from _query_result(state, query)))
         case _:
             assert_never(event)
+    yield from settle_gangs(state, now)
 
 
 def _on_time(state: State, event: TimeEvent, now: float) -> Iterator[Effect]:
@@ -211,7 +213,8 @@ def on_allocation_due(state: State, budget: int, now: float) -> Iterator[Effect]
     for grant in state.allocator.run(now, budget):
         if grant.shape is not None:
             yield from launch_queued(state, grant, now)
-            if grant.agent_id in state.places:
+            if grant.agent_id in state.places or grant.places:
+                # No task is lined up there.
                 continue
             place = (grant.framework_id, (grant.role, grant.shape))
             filled.setdefault(grant.agent_id, {})[place] = None

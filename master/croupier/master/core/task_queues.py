@@ -1,6 +1,6 @@
 """The submitted tasks of a framework that have no agent yet, by role and shape.
 
-A group is one entry of its queue: it is placed as a whole.
+A group or a gang is one entry of its queue: it is placed as a whole.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from croupier.master.allocator.pending_demand import Shape, rounded_time
+from croupier.master.allocator.pending_demand import Shape, gang_shape, rounded_time
 from croupier.master.core.tasks import Key, Task
 from croupier.model.attributes import enforces
 from croupier.model.demand import Placement
@@ -21,20 +21,27 @@ from croupier.model.task import TaskInfo
 
 # Each visit of an agent checks the shapes of a framework one by one.
 MAX_QUEUES = 64
-# A task alone, or all tasks of a group.
+# A task alone, or all tasks of a group or a gang.
 Unit = tuple[Task, ...]
 # The weight of the latest run in `run_s`.
 RUN_WEIGHT = 0.2
 
 
 def shape_of(unit: Sequence[TaskInfo], placement: Placement) -> Shape:
-    """Return the shape of a task or a group: agents that cannot enforce its needs are excluded."""
+    """Return the shape of a task, a group or a gang.
+
+    Agents that cannot enforce its needs are excluded.
+    """
     needs = NO_FEATURES.union(*(info.needs() for info in unit))
     if needs:
         enforced = enforces(*feature_names(needs))
         placement = replace(placement, constraints=(*placement.constraints, enforced))
     total = total_of(info.resources for info in unit) if len(unit) > 1 else unit[0].resources
-    return Shape(total, placement, rounded_time(_longest_ms(unit)))
+    longest_ms, gang = rounded_time(_longest_ms(unit)), unit[0].gang
+    if gang is None:
+        return Shape(total, placement, longest_ms)
+    members = gang_shape((info.resources for info in unit), gang.placement)
+    return Shape(total, placement, longest_ms, members)
 
 
 def _longest_ms(unit: Sequence[TaskInfo]) -> int:

@@ -1,6 +1,6 @@
-"""Checks of tasks that are launched or queued together: one alone, or all tasks of a group.
+"""Checks of tasks that are launched or queued together: one alone, or all of a group or a gang.
 
-Rule: of a group, all tasks are refused or none.
+Rule: of a group or a gang, all tasks are refused or none.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from croupier.master.core import calls
 from croupier.master.core.frameworks import Framework
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, shortened
+from croupier.model.gang import check_gang
 from croupier.model.task import TaskInfo
 from croupier.model.task_group import check_parts
 from croupier.model.verdict import TaskVerdict
@@ -62,10 +63,15 @@ def _refusals(
         return
     cause = errors[first]
     assert cause is not None
-    group_id, task_id = unit[0].group_id[:80], unit[first].task_id[:80]
+    name, task_id = _name_of(unit), unit[first].task_id[:80]
     for error in errors:
-        refused = f"group {group_id} is refused: task {task_id}: {cause}"
+        refused = f"{name} is refused: task {task_id}: {cause}"
         yield error or type(cause)(refused)
+
+
+def _name_of(unit: Sequence[Named]) -> str:
+    is_gang = any(isinstance(task, TaskInfo) and task.gang is not None for task in unit)
+    return f"{'gang' if is_gang else 'group'} {unit[0].unit_id[:80]}"
 
 
 def _error_of(task: Named, passed: Sequence[TaskInfo], check: Check) -> CroupierError | None:
@@ -73,7 +79,7 @@ def _error_of(task: Named, passed: Sequence[TaskInfo], check: Check) -> Croupier
         if isinstance(task, calls.MalformedTask):
             raise InvalidRequest(task.message)
         if any(task.task_id == other.task_id for other in passed):
-            raise InvalidRequest(f"task id {task.task_id} is used twice in group {task.group_id}")
+            raise InvalidRequest(f"task id {task.task_id} is used twice in {_name_of([task])}")
         check(task, passed)
     except CroupierError as error:
         return error
@@ -89,6 +95,10 @@ def _error_of_all(
             check_parts(group_id, [task.part for task in tasks])
         if group_id in framework.groups:
             raise Conflict(f"the framework has a group {group_id} already; use another id")
+        if tasks[0].gang is not None:
+            check_gang([task.gang for task in tasks])
+        if tasks[0].gang_id in framework.gangs:
+            raise Conflict(f"the framework has a gang {tasks[0].gang_id} already; use another id")
         check_all(tasks)
     except CroupierError as error:
         return error

@@ -43,6 +43,7 @@ _REASONS: Final = {
     Reason.MEMORY_LIMIT: "CONTAINER_LIMITATION_MEMORY",
     Reason.DISK_LIMIT: "CONTAINER_LIMITATION_DISK",
     Reason.GROUP_ENDED: "",
+    Reason.GANG_ENDED: "",
     Reason.TIMED_OUT: "MAX_COMPLETION_TIME_REACHED",
 }
 # The reasons of tasks that are dropped with their call, for example because an offer has ended.

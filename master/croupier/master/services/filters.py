@@ -98,7 +98,7 @@ class TaskFilter:
                 return False
             if self._role and not _is_within(task.role, self._role):
                 return False
-            texts = (task.info.task_id, task.info.name, task.info.group_id)
+            texts = (task.info.task_id, task.info.name, task.info.unit_id)
             return self._is_of_age(task) and self._has_text(*texts)
 
         return passes

@@ -204,7 +204,7 @@ def view_framework(
     offers = [offer for offer in framework.offers.values() if is_whole or offer.role in roles]
     connected_at = None if framework.session is None else framework.connected_at
     states = Counter(task.state for task in tasks)
-    grouped = [task.info.group_id for task in tasks if task.is_queued and task.info.group_id]
+    grouped = [task.info.unit_id for task in tasks if task.is_queued and task.info.unit_id]
     used = total_of(task.info.resources for task in tasks if task.is_counted)
     charged = queries.charged(framework_id, roles).scalars
     beside = {name: milli - used[name] for name, milli in charged.items() if milli > used[name]}

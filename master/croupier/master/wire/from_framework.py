@@ -213,17 +213,20 @@ async def _submit(wire: pb.Submit, seal: Seal) -> calls.Submit:
         check_constraints(map(constraint_from_wire, wire.constraints)),
         wire.max_per_agent if wire.HasField("max_per_agent") else None,
     )
-    group_id = _group_of(wire.tasks) if wire.group else ""
-    tasks, malformed = await _parsed([(task, group_id) for task in wire.tasks], seal)
+    if wire.group and wire.gang:
+        raise InvalidRequest("tasks are one group or one gang, not both")
+    unit_id = _group_of(wire.tasks) if wire.group else _gang_of(wire.tasks) if wire.gang else ""
+    named = [(task, unit_id) for task in wire.tasks]
+    tasks, malformed = await _parsed(named, seal, is_gang=wire.gang)
     return calls.Submit(tasks, role, placement, malformed)
 
 
 async def _parsed(
-    wire: Iterable[tuple[task_pb2.TaskInfo, str]], seal: Seal
+    wire: Iterable[tuple[task_pb2.TaskInfo, str]], seal: Seal, *, is_gang: bool = False
 ) -> tuple[tuple[TaskInfo, ...], tuple[calls.MalformedTask, ...]]:
-    """Convert tasks in slices, each with the group that it must name; empty: none.
+    """Convert tasks in slices, each with the group or gang that it must name; empty: none.
 
-    A malformed one is refused without the others, except those of its group.
+    A malformed one is refused without the others, except those of its group or gang.
     """
     tasks: list[TaskInfo] = []
     malformed: list[calls.MalformedTask] = []
@@ -232,7 +235,8 @@ async def _parsed(
         if held.is_over:
             await held.give_way()
         try:
-            _check_group(task, group_id)
+            _check_group(task, "" if is_gang else group_id)
+            _check_gang(task, group_id if is_gang else "")
             tasks.append(_task(task, seal))
         except InvalidRequest as error:
             task_id, message = ids.TaskId(task.task_id[: ids.MAX_ID_BYTES]), str(shortened(error))
@@ -261,6 +265,21 @@ def _group_of(tasks: Sequence[task_pb2.TaskInfo]) -> str:
     if not named:
         raise InvalidRequest("tasks that are one group must name it, in TaskInfo.group")
     return named
+
+
+def _gang_of(tasks: Sequence[task_pb2.TaskInfo]) -> str:
+    """Return the id of the gang of these tasks, which each of them must name."""
+    named = next((task.gang.gang_id for task in tasks if task.gang.gang_id), "")
+    if not named:
+        raise InvalidRequest("tasks that are one gang must name it, in TaskInfo.gang")
+    return named
+
+
+def _check_gang(task: task_pb2.TaskInfo, gang_id: str) -> None:
+    if gang_id and task.gang.gang_id != gang_id:
+        raise InvalidRequest(f"it does not name gang {gang_id[:80]!r}, as its call does")
+    if not gang_id and task.HasField("gang"):
+        raise InvalidRequest("it is of a gang: submit it with `gang` set")
 
 
 def _check_group(task: task_pb2.TaskInfo, group_id: str) -> None:

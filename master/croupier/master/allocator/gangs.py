@@ -1,0 +1,208 @@
+"""Placement of gangs: all members are placed in one decision, or none is.
+
+Members are placed first fit decreasing: agents are filled one after the other, each with the
+largest members that still fit. The order of agents is that of the pool, with the visited one first;
+a packed gang takes those with the most room first.
+
+An agent gives a gang only what the policy would deal to its framework there now. So an agent that
+waits for its visit gives nothing if another framework comes first there. What is reserved or
+earmarked for another framework, or held, is not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from croupier.master.allocator.agent_pool import PooledAgent
+from croupier.master.allocator.back_off import Party
+from croupier.master.allocator.eligibility import Eligibility, Fit
+from croupier.master.allocator.grant import GangPlace
+from croupier.model.gang import HOST
+from croupier.model.ids import AgentId
+from croupier.model.resources import Resources
+
+if TYPE_CHECKING:
+    from croupier.master.allocator.node import Leaf
+    from croupier.master.allocator.pending_demand import PendingDemand
+    from croupier.master.allocator.state import AllocatorState
+
+# Agents that are as much work as a deal: passed over, and checked.
+SKIPPED_PER_WORK = 200
+CHECKED_PER_WORK = 4
+
+
+class GangSearch:
+    """Looks for agents for gangs, from the visit of one agent or to answer a question."""
+
+    def __init__(
+        self,
+        state: AllocatorState,
+        now: float,
+        backing_off: Mapping[Party, float],
+        visited: tuple[PooledAgent, Eligibility] | None = None,
+    ) -> None:
+        """Look in all agents; of the `visited` one, only what its visit has left."""
+        self._state, self._now, self._backing_off = state, now, backing_off
+        self._visited = visited
+        # Whether an agent was passed over for something else than its room.
+        self._may_change = False
+        self._reserved: dict[AgentId, Leaf] = {}
+        self.work = 0
+
+    def find(self, leaf: Leaf, pending: PendingDemand) -> tuple[GangPlace, ...]:
+        """Return an agent with resources for each member, by rank; empty if not all fit now.
+
+        A gang that does not fit is tried again once an agent has more room. O(agents).
+        """
+        growth = self._state.agents.growth
+        if pending.missed_at == growth:
+            return ()
+        self._may_change = False
+        places = self.best(leaf, pending)
+        if all(places):
+            return tuple(each for each in places if each is not None)
+        if not self._may_change:
+            pending.missed_at = growth
+        return ()
+
+    def best(self, leaf: Leaf, pending: PendingDemand) -> list[GangPlace | None]:
+        """Return the places of as many members as can be placed together, by rank. O(agents)."""
+        self._reserved = self._reserved_for_others(leaf)
+        best: list[GangPlace | None] = []
+        for agents in self._candidates(pending):
+            places = self._fill(leaf, pending, agents)
+            if not best or sum(map(bool, places)) > sum(map(bool, best)):
+                best = places
+            if all(best):
+                break
+        return best
+
+    def _candidates(self, pending: PendingDemand) -> Iterator[Iterable[PooledAgent]]:
+        """Yield sets of agents on which the gang may be together, each in its order."""
+        gang = pending.gang
+        assert gang is not None
+        agents: Iterable[PooledAgent] = self._agents(pending)
+        if gang.placement.pack:
+            largest = self._decreasing(gang.units)[0]
+            agents = sorted(agents, key=lambda each: -largest.units_within(each.free, 10**6))
+        if not gang.placement.same:
+            yield agents
+            return
+        alike: dict[str, list[PooledAgent]] = {}
+        for agent in agents:
+            name = _value(agent, gang.placement.same)
+            if name is not None:
+                alike.setdefault(name, []).append(agent)
+        yield from alike.values() if alike else [[]]
+
+    def _agents(self, pending: PendingDemand) -> Iterator[PooledAgent]:
+        """Yield the visited agent, and then all others that may have room for a member."""
+        misses, visited = pending.misses, None if self._visited is None else self._visited[0]
+        if visited is not None:
+            yield visited
+        skipped = 0
+        for agent in self._state.agents.open_agents():
+            if misses.get(agent.agent_id) is agent.free or agent is visited:
+                skipped += 1
+            elif agent.owner is None:
+                yield agent
+        self.work += skipped // SKIPPED_PER_WORK
+
+    def _fill(
+        self, leaf: Leaf, pending: PendingDemand, agents: Iterable[PooledAgent]
+    ) -> list[GangPlace | None]:
+        gang = pending.gang
+        assert gang is not None
+        assert pending.shape is not None
+        members, spread = gang.members, gang.placement.spread
+        places: list[GangPlace | None] = [None] * len(members)
+        waiting = {piece: list[int]() for piece in self._decreasing(gang.units)}
+        for rank in reversed(range(len(members))):
+            waiting[members[rank]].append(rank)
+        left, taken, checked = len(members), set[str | None]([None]), 0
+        bound = pending.shape.placement.max_per_agent
+        for agent in agents:
+            name = _value(agent, spread) if spread else ""
+            if name in taken:
+                continue
+            checked += 1
+            room = self._room(leaf, pending, agent)
+            if room is None:
+                continue
+            most = 1 if spread else left
+            if bound is not None:
+                most = min(most, bound - agent.tasks.get(leaf.framework_id, 0))
+            before = left
+            for piece, ranks in waiting.items():
+                for _ in range(piece.units_within(room, max(0, min(len(ranks), most)))):
+                    amount = piece.carve(room, 1)
+                    room = room - amount
+                    places[ranks.pop()] = GangPlace(agent.agent_id, amount)
+                    left, most = left - 1, most - 1
+            if spread and left < before:
+                taken.add(name)
+            if not left:
+                break
+        self.work += checked // CHECKED_PER_WORK
+        return places
+
+    def _room(self, leaf: Leaf, pending: PendingDemand, agent: PooledAgent) -> Resources | None:
+        """Return what the policy would deal of an agent to the leaf for members; None if nothing.
+
+        An agent without room for any member is passed over from now on, until that changes.
+        """
+        is_visited = self._visited is not None and agent is self._visited[0]
+        if self._visited is not None and is_visited:
+            eligibility = self._visited[1]
+        else:
+            eligibility = Eligibility(agent, self._state, self._now, self._backing_off)
+            eligibility.is_asked = True
+        room = eligibility.room_for_members(leaf, pending)
+        if room is None:
+            is_whole = agent.earmark is None and not agent.reservations
+            if is_whole and not is_visited:
+                pending.misses[agent.agent_id] = agent.free
+            else:
+                self._may_change = True
+            return None
+        is_kept = eligibility.keeps_scarce(pending) or agent.agent_id in self._reserved
+        if is_kept or not (is_visited or self._is_next(leaf, agent, eligibility)):
+            self._may_change = True
+            return None
+        return room
+
+    def _is_next(self, leaf: Leaf, agent: PooledAgent, eligibility: Eligibility) -> bool:
+        """Return whether no other framework comes first at an agent that waits for a visit."""
+        tree = self._state.tree
+        if tree.root.willing == leaf.willing or not self._state.agents.has_changed(agent):
+            return True
+
+        def could_take(other: Leaf) -> bool:
+            is_last = other.party in self._backing_off
+            if other is leaf or (is_last and not other.queued):
+                return other is leaf
+            return isinstance(eligibility.check(other, only_queued=is_last), Fit)
+
+        profile = self._state.profiles.of(agent)
+        return tree.neediest(could_take, profile if profile.misfits else None) in (leaf, None)
+
+    def _reserved_for_others(self, leaf: Leaf) -> dict[AgentId, Leaf]:
+        if not self._state.rules.hold_s:
+            return {}
+        return {
+            agent_id: other
+            for other in self._state.tree.leaves.values()
+            if other is not leaf and len(other.reservations)
+            for agent_id in other.reservations
+            if other.reservations.has(agent_id, self._now)
+        }
+
+    def _decreasing(self, units: Iterable[Resources]) -> list[Resources]:
+        """Return units by the largest part of the cluster that they take, the largest first."""
+        share = self._state.totals.share
+        return sorted(units, key=lambda unit: -share(unit.scalars))
+
+
+def _value(agent: PooledAgent, attribute: str) -> str | None:
+    return agent.agent_id if attribute == HOST else agent.facts.get(attribute)

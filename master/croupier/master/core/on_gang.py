@@ -1,0 +1,116 @@
+"""Gangs: their launch, and what the end of a member means to the others.
+
+Rule: all members of a gang are launched in one step, or none is. The step in which a member ends,
+or becomes unreachable, decides about the others; so a gang runs in part for no longer than the
+grace of a kill, or until the agent of a member that is to be killed returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from croupier.master.allocator.grant import Grant
+from croupier.master.core.authorisation import require_user
+from croupier.master.core.effects import Effect, Happened, Save, Send
+from croupier.master.core.messages import Placed
+from croupier.master.core.on_accept import order_launch
+from croupier.master.core.on_task import end, kill, moved_fact, request_kill
+from croupier.master.core.state import State
+from croupier.master.core.tasks import Task
+from croupier.model.errors import CroupierError, shortened
+from croupier.model.ids import AgentId
+from croupier.model.task import Reason, TaskInfo, TaskState, TaskStatus
+from croupier.model.task_group import GroupPart, ends_rest
+
+
+def launch_gang(state: State, grant: Grant, unit: Sequence[Task], now: float) -> Iterator[Effect]:
+    """Launch a queued gang, for which the grant was made, each member on its agent."""
+    framework = state.frameworks[grant.framework_id]
+    framework.queues.remove(unit[0])
+    refused = _refused(state, grant, unit)
+    if refused is not None:
+        yield from _refuse(state, unit, *refused, now)
+        state.allocator.withdraw_gang(grant)
+        return
+    hosts = tuple(state.agents[place.agent_id].hostname for place in grant.places)
+    ports = grant.places[0].resources.ranges.get("ports", ())
+    for task, (agent_id, amount) in zip(unit, grant.places, strict=True):
+        state.redescribe(task, _placed(task.info, hosts, ports[0][0] if ports else 0))
+        task.info = replace(task.info, resources=amount)
+        # The allocator counts the task on its agent already.
+        owner = (task.framework_id, task.role)
+        state.allocator.charges.launch(*owner, agent_id, amount, tasks=0)
+        state.place_task(task, agent_id, now)
+        yield Save(task.record())
+    for task in unit:
+        yield order_launch(state, task)
+        yield Happened(moved_fact(task.status))
+    state.allocator.launched(grant)
+    if framework.session is not None:
+        statuses: dict[AgentId, list[TaskStatus]] = {}
+        for task in unit:
+            statuses.setdefault(task.agent_id, []).append(task.status)
+        for agent_id, launched in statuses.items():
+            message = Placed(state.agents[agent_id].describe(), tuple(launched))
+            yield Send(framework.session, message)
+
+
+def _placed(info: TaskInfo, hosts: tuple[str, ...], port: int) -> TaskInfo:
+    """Return a member that knows where all members are."""
+    assert info.gang is not None
+    return replace(info, gang=replace(info.gang, hosts=hosts, port=port))
+
+
+def _refused(state: State, grant: Grant, unit: Sequence[Task]) -> tuple[Task, CroupierError] | None:
+    """Return the first member that cannot run on its agent, and why; None if all can."""
+    permissions = state.permissions(state.frameworks[grant.framework_id].principal)
+    for task, place in zip(unit, grant.places, strict=True):
+        agent = state.agents[place.agent_id]
+        try:
+            # The constraints of the shape cannot state these.
+            require_user(permissions, agent, task.info)
+            agent.check_suitable(task.info)
+        except CroupierError as error:
+            return task, error
+    return None
+
+
+def _refuse(
+    state: State, unit: Sequence[Task], refused: Task, error: CroupierError, now: float
+) -> Iterator[Effect]:
+    """End all members of a gang of which one cannot be launched."""
+    for task in unit:
+        task.queued = None
+        why = str(shortened(error))
+        if task is refused:
+            yield from end(state, task, TaskState.ERROR, Reason.TASK_INVALID, why, now)
+        else:
+            message = f"task {refused.task_id} of its gang cannot be launched: {why}"
+            yield from end(state, task, TaskState.KILLED, Reason.GANG_ENDED, message, now)
+
+
+def settle_gangs(state: State, now: float) -> Iterator[Effect]:
+    """Decide about the gangs of members that ended or became unreachable. O(their members)."""
+    while state.ended_members:
+        task = state.ended_members.pop(0)
+        framework = state.frameworks.get(task.framework_id)
+        if framework is None or framework.is_removed:
+            # All of its tasks are being killed.
+            continue
+        members = framework.gangs.get(task.info.gang_id, {}).values()
+        left = [each for each in members if each is not task and not each.state.is_terminal]
+        has_finished = task.state is TaskState.FINISHED
+        if not left or not ends_rest(_part(task), has_finished, list(map(_part, left))):
+            continue
+        if not task.state.is_terminal and task.kill is None:
+            # It is killed when its agent returns.
+            yield from request_kill(task, None, Reason.GANG_ENDED)
+        for each in left:
+            if each.kill is None:
+                yield from kill(state, each, None, Reason.GANG_ENDED, now)
+
+
+def _part(task: Task) -> GroupPart:
+    assert task.info.gang is not None
+    return task.info.gang.part
