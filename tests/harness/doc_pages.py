@@ -16,6 +16,7 @@ LOCAL_PAGES: Final = [
     "docs/tutorials/service.md",
     "docs/tutorials/two-teams.md",
     "docs/batch.md",
+    "docs/gangs.md",
     "docs/cron.md",
     "docs/usage.md",
 ]

@@ -9,13 +9,15 @@ from hypothesis.stateful import consumes, rule
 
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
+from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import Offered
-from croupier.model.demand import Demand
+from croupier.model.demand import Demand, Placement
 from croupier.model.errors import InvalidRequest
+from croupier.model.gang import ANY_AGENTS, GangPlacement
 from croupier.model.ids import FrameworkId, HoldId, OfferId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import TaskInfo
-from tests.harness.world import in_group, make_task, with_volumes
+from tests.harness.world import in_gang, in_group, make_task, with_volumes
 from tests.property.core_world import AMOUNTS, DEMANDS, FRAMEWORKS, ROLES, CoreWorld
 
 # An agent has up to six ports from a multiple of ten.
@@ -113,6 +115,40 @@ class FrameworkRules(CoreWorld):
         self.call(framework.session, call)
         new = self.tasks_known(offer.framework_id) - before
         assert new in (set(), {task.task_id for task in tasks}), "all are launched, or none"
+
+    @rule(
+        session=FRAMEWORKS,
+        members=st.lists(st.tuples(AMOUNTS, PARTS), min_size=1, max_size=4),
+        placement=st.sampled_from(
+            [
+                ANY_AGENTS,
+                GangPlacement(spread="host"),
+                GangPlacement(same="hostname"),
+                GangPlacement(pack=True),
+            ]
+        ),
+        per_agent=st.sampled_from([None, None, 1, 2]),
+    )
+    def submits_a_gang(
+        self,
+        session: SessionId,
+        members: list[tuple[str, str]],
+        placement: GangPlacement,
+        per_agent: int | None,
+    ) -> None:
+        framework = self.world.state.peers.get(session)
+        if not isinstance(framework, Framework):
+            return
+        tasks: list[TaskInfo] = []
+        for amount, _ in members:
+            self.tasks += 1
+            tasks.append(self.next_task(amount))
+        parts = [part for _, part in members]
+        gang = in_gang(f"gang{self.tasks}", *tasks, parts=parts, placement=placement)
+        before = self.tasks_known(framework.framework_id)
+        self.call(session, calls.Submit(gang, placement=Placement(max_per_agent=per_agent)))
+        new = self.tasks_known(framework.framework_id) - before
+        assert new in (set(), {task.task_id for task in tasks}), "all are queued, or none"
 
     def tasks_known(self, framework_id: FrameworkId) -> set[TaskId]:
         framework = self.world.state.frameworks.get(framework_id)
