@@ -123,6 +123,8 @@ class AgentAllocation:
     def _follow_up(self) -> None:
         """Set the next wake-up, withhold scarce resources, and park leaves blocked by limits."""
         eligibility, agents = self._eligibility, self._state.agents
+        # Nothing more is dealt; a cycle of references would live until it is collected.
+        eligibility.places_gang = None
         if eligibility.wake_at is not None:
             agents.wake_at(self._agent.agent_id, eligibility.wake_at)
         if eligibility.is_withheld:
