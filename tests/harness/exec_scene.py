@@ -73,6 +73,11 @@ class Scene:
         return self.channels[-1]
 
     def opened(self, security: ClientSecurity | None = None) -> Side:
+        """Return the stream of a caller that has sent nothing.
+
+        Only so the status of a refusal before the first message is certain: where the master ends
+        the stream first, the write fails, and its status replaces that of the master.
+        """
         stub = OperatorServiceStub(self.channel(security))
         return Side(stub.ExecTask(), operator_pb2.ExecTaskRequest)
 
@@ -91,10 +96,14 @@ class Scene:
         """Return the stream of an agent that has sent the id of an order."""
         if exec_id is None:
             exec_id = (await self.agent.next("exec")).exec.exec_id
-        stub = AgentServiceStub(self.channel(security))
-        side = Side(stub.Exec(), agent_pb2.AgentServiceExecRequest)
+        side = self.calling(security)
         await side.send(exec_id=exec_id)
         return side
+
+    def calling(self, security: ClientSecurity | None = None) -> Side:
+        """Return the stream of an agent that has sent nothing."""
+        stub = AgentServiceStub(self.channel(security))
+        return Side(stub.Exec(), agent_pb2.AgentServiceExecRequest)
 
     async def begun(
         self,

@@ -202,3 +202,8 @@ class RawAgent:
                 self.epochs.add(message.master_epoch)
                 self.heard = message
                 self._orders.extend(message.orders)
+
+    async def ended(self) -> tuple[Any, str]:
+        """Wait for the end of the stream and return its gRPC status."""
+        async with asyncio.timeout(DEADLINE_S):
+            return await self._stream.code(), await self._stream.details()

@@ -99,12 +99,9 @@ async def test_only_the_ordered_agent_may_call_back(tmp_path: Path) -> None:
         another = bearing(secured.token_for("agent/a2", TokenKind.AGENT))
         code, text = await (await scene.called_back(another, exec_id)).ended()
         assert (code, text) == (_STATUS.NOT_FOUND, "no command waits for this agent under this id")
-        assert (await (await scene.called_back(owner, exec_id)).ended())[
-            0
-        ] is _STATUS.PERMISSION_DENIED
-        assert (await (await scene.called_back(None, exec_id)).ended())[
-            0
-        ] is _STATUS.UNAUTHENTICATED
+        # These are refused before they send anything.
+        assert (await scene.calling(owner).ended())[0] is _STATUS.PERMISSION_DENIED
+        assert (await scene.calling(None).ended())[0] is _STATUS.UNAUTHENTICATED
         # The id is still valid for the agent that has the order.
         agent = await scene.called_back(host, exec_id)
         assert (await agent.next()).HasField("start")

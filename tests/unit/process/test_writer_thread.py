@@ -32,15 +32,22 @@ async def test_the_loop_waits_for_a_short_write_of_a_fast_disk() -> None:
 
 
 async def test_a_write_that_hangs_blocks_the_loop_for_a_moment_only() -> None:
-    writer, answers = fast(), threading.Event()
-    writing = asyncio.create_task(writer.run(lambda: answers.wait(60), is_short=True))
+    writer, begun, answers = fast(), threading.Event(), threading.Event()
+
+    def hang() -> bool:
+        begun.set()
+        return answers.wait(60)
+
+    writing = asyncio.create_task(writer.run(hang, is_short=True))
     began = time.monotonic()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert time.monotonic() - began < 5
     assert not writing.done()
     later = asyncio.create_task(writer.run(lambda: "after", is_short=True))
-    await asyncio.sleep(BLOCK_S)
+    # On a busy machine the thread may begin late.
+    await eventually(begun.is_set)
+    await asyncio.sleep(2 * BLOCK_S)
     answers.set()
     assert await writing
     assert await later == "after"

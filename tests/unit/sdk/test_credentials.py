@@ -79,7 +79,8 @@ async def test_a_refusal_ends_the_framework() -> None:
     async with refusing_master() as (address, sent):
         with pytest.raises(Unauthenticated, match="who are you"):
             await Framework(master=str(address)).run()
-        assert sent == [""]
+        # gRPC may cancel a call on a busy machine; the framework tries again then.
+        assert set(sent) == {""}
 
 
 async def test_the_token_is_sent() -> None:
@@ -87,5 +88,4 @@ async def test_the_token_is_sent() -> None:
         framework = Framework(master=str(address), credentials=Credentials(token="t1"))
         with pytest.raises(PermissionDenied):
             await framework.run()
-        # gRPC may cancel a call on a busy machine; the framework tries again then.
         assert set(sent) == {"Bearer t1"}
