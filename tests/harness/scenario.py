@@ -38,7 +38,7 @@ from croupier.model.preemption import parse_min_run
 from croupier.model.principal import PrincipalName
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings, parse_amounts
-from croupier.model.task import Command, TaskState
+from croupier.model.task import Command, Reason, TaskState
 from croupier.model.verdict import Verdict
 from tests.harness.allocator_invariants import check_allocator
 from tests.harness.deals import demand_of
@@ -280,7 +280,9 @@ class Story(AccessCommands, AgentCommands, OperatorCommands, TaskCommands):
         self.world.do(SessionEnded(self._sessions.pop(plain[0]), "the stream broke"))
 
     def _do_killed(self, plain: list[str], options: dict[str, str]) -> None:
-        self._report(plain[0], plain[1], TaskState.KILLED)
+        reason = Reason.PREEMPTED if "preempted" in plain else Reason.NONE
+        code = int(options["code"]) if "code" in options else None
+        self._report(plain[0], plain[1], TaskState.KILLED, reason, code)
 
     def _do_acknowledge(self, plain: list[str], options: dict[str, str]) -> None:
         task = self._task(plain[0], plain[1])
@@ -363,11 +365,20 @@ class Story(AccessCommands, AgentCommands, OperatorCommands, TaskCommands):
     def _task(self, framework: str, task_id: str) -> Task:
         return self.world.state.frameworks[FrameworkId(self._ids[framework])].tasks[TaskId(task_id)]
 
-    def _report(self, framework: str, task_id: str, state: TaskState) -> None:
+    def _report(
+        self,
+        framework: str,
+        task_id: str,
+        state: TaskState,
+        reason: Reason = Reason.NONE,
+        code: int | None = None,
+    ) -> None:
         task = self._task(framework, task_id)
         session = self._sessions[self._names[task.agent_id]]
         number = task.sequence + 1
-        self.world.report(session, self._ids[framework], task_id, state, number)
+        self.world.report(
+            session, self._ids[framework], task_id, state, number, reason=reason, code=code
+        )
 
     def _call(self, framework: str, call: calls.Call) -> None:
         self.world.call(self._sessions[framework], call)
@@ -382,8 +393,10 @@ def chosen(options: dict[str, str]) -> Settings:
 def _order_text(message: object) -> str:
     """Return what an agent is ordered to do."""
     match message:
-        case LaunchTask(_, task, lined_up=is_lined_up):
-            return f"{'line up' if is_lined_up else 'launch'} {task.task_id} {task.resources}"
+        case LaunchTask(_, task, lined_up=is_lined_up, sequence=sequence):
+            again = f" after update {sequence}" if sequence else ""
+            how = "line up" if is_lined_up else "launch"
+            return f"{how} {task.task_id} {task.resources}{again}"
         case LaunchGroup(orders):
             return f"{orders[0].task.group_id}: {', '.join(map(_order_text, orders))}"
         case RecallTask(_, task_id):

@@ -20,7 +20,7 @@ from croupier.master.core.records import AgentRecord
 from croupier.model.access import AGENT_USER
 from croupier.model.errors import CroupierError
 from croupier.model.ids import AgentId, FrameworkId, HoldId, Role, TaskId
-from croupier.model.task import Source, TaskState, TaskStatus
+from croupier.model.task import Reason, Source, TaskState, TaskStatus
 from croupier.model.volume import Volume
 from tests.harness.scenario_commands import Commands
 from tests.harness.secured_world import SecuredWorld
@@ -110,10 +110,10 @@ class AgentCommands(Commands):
 
     def _do_reregister(self, plain: list[str], options: dict[str, str]) -> None:
         """Register an agent with tasks: `reregister a1 cpus:4 F.t1 F.t2/cpus:2@ROLE`."""
-        flags = ("lines-up", "incomplete", "unproven", "finished", "gone")
+        flags = ("lines-up", "incomplete", "unproven", "preempted", "finished", "gone", "killed")
         name, resources, *tasks = [word for word in plain if word not in flags]
         agent_id = AgentId(self._ids.get(name, name))
-        state = TaskState[next((each.upper() for each in plain if each in flags[3:]), "RUNNING")]
+        state = TaskState[next((each.upper() for each in plain if each in flags[4:]), "RUNNING")]
         listed = []
         for task in tasks:
             words = re.fullmatch(r"(.+)\.([^/@]+)(?:/([^@]*))?(?:@(.+))?", task)
@@ -121,7 +121,9 @@ class AgentCommands(Commands):
             owner, task_id, amount, role = words.groups()
             framework_id = FrameworkId(self._ids.get(owner, owner))
             place = (framework_id, TaskId(task_id), agent_id)
-            status = TaskStatus(*place, state, Source.EXECUTOR, sequence=1)
+            number = int(options.get("number", 1))
+            reason = Reason.PREEMPTED if "preempted" in plain else Reason.NONE
+            status = TaskStatus(*place, state, Source.EXECUTOR, reason, sequence=number)
             each = options.get("each", "cpus:1;mem:1GB") if amount is None else amount
             info = make_task(task_id, each)
             if "group" in options:

@@ -32,7 +32,8 @@ def task_names(words: list[str]) -> list[str]:
 
 def preemption_of(options: dict[str, str]) -> TaskPreemption:
     """Take what a command says of the preemption of its tasks."""
-    return TaskPreemption(min_run_ms=round(float(options.pop("min_run", 0)) * 1000))
+    min_run_ms = round(float(options.pop("min_run", 0)) * 1000)
+    return TaskPreemption(min_run_ms, requeue=options.pop("requeue", "no") == "yes")
 
 
 def _constraints(text: str) -> tuple[Constraint, ...]:

@@ -222,6 +222,8 @@ class World:
         sequence: int,
         agent_id: str = "",
         time_ms: int = 0,
+        reason: Reason = Reason.NONE,
+        code: int | None = None,
     ) -> None:
         """Send one status update from the agent."""
         status = TaskStatus(
@@ -230,9 +232,10 @@ class World:
             AgentId(agent_id) or self.agent_id(session),
             state,
             Source.EXECUTOR,
-            Reason.NONE,
+            reason,
             sequence=sequence,
             time_ms=time_ms,
+            exit_code=code,
         )
         self.do(AgentReported(session, (status,)))
 

@@ -24,7 +24,7 @@ from croupier.model.ids import DEFAULT_ROLE, FrameworkId, TaskId, check_role
 from croupier.model.isolation import feature_names
 from croupier.model.secrets import NO_SECRETS
 from croupier.model.store_position import check_epoch
-from croupier.model.task import Reason, TaskStatus
+from croupier.model.task import MASTER_SEQUENCE, Reason, TaskStatus
 from croupier.model.task_checks import MAX_GRACE_MS
 from croupier.model.task_group import MAX_GROUP_TASKS
 from croupier.net.address import Address
@@ -52,6 +52,8 @@ SLIM_BYTES = 1024 * 1024
 PAGE_BYTES = 256 * 1024
 # Masters send 16.
 MAX_PROOF_BYTES = 64
+# Of earlier runs; masters refuse updates from `MASTER_SEQUENCE` on.
+MAX_SEQUENCE = MASTER_SEQUENCE // 2
 
 # A refused launch, and the reason.
 Refused = tuple[Key, str]
@@ -107,6 +109,7 @@ def register_to_wire(identity: pb.Register, state: AgentState) -> list[pb.Report
                     group=whole.group if whole.HasField("group") else None,
                     executor=whole.executor if whole.HasField("executor") else None,
                     executor_id=whole.executor_id,
+                    preemption=whole.preemption if whole.HasField("preemption") else None,
                 )
             )
     if register.ByteSize() <= SLIM_BYTES:
@@ -196,6 +199,7 @@ def _launch_from_wire(launch: pb.LaunchTask) -> TaskLaunch:
         check_epoch(launch.framework_epoch),
         launch.proof[:MAX_PROOF_BYTES].hex(),
         launch.lined_up,
+        min(launch.sequence, MAX_SEQUENCE),
     )
     return TaskLaunch(order, secrets)
 

@@ -71,6 +71,7 @@ class Task:
         data: bytes = b"",
         volumes: Sequence[VolumeMount] = (),
         min_run_s: float = 0.0,
+        requeue: bool = False,
     ) -> None:
         """Describe a task.
 
@@ -112,6 +113,9 @@ class Task:
                 place of a command. It has been launched, or stands before this task.
             min_run_s: seconds for which it runs before it may be preempted, at most a day. The
                 larger one of this and the setting of its role counts.
+            requeue: put it back to the front of its queue when it is preempted; only for `submit`.
+                Its next run has the same id and a new sandbox. Exit code 0 in the grace means that
+                its work is done.
             data: for that executor, or of the executor itself; at most 128 KiB.
 
         Raises:
@@ -140,7 +144,7 @@ class Task:
             executor_id=TaskId(executor_id),
             data=data,
             volumes=tuple(volumes),
-            preemption=TaskPreemption(to_milliseconds("the minimum run time", min_run_s)),
+            preemption=TaskPreemption(to_milliseconds("the minimum run time", min_run_s), requeue),
         )
         check_task(self.info)
         for variable, value in self.info.command.environment.items():

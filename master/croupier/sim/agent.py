@@ -258,7 +258,7 @@ class SimulatedAgent:
         successor: TaskId = NO_TASK,
     ) -> None:
         task = self._tasks[key]
-        sequence = task.latest.sequence + 1 if task.latest else 1
+        sequence = (task.latest.sequence if task.latest else task.order.sequence) + 1
         task.latest = TaskStatus(
             *key,
             self.agent_id,

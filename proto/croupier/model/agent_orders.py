@@ -17,6 +17,7 @@ class LaunchTask:
         framework_epoch: counts the runs of the framework's program; 0: unknown.
         proof: of the launch, in hexadecimal digits; the agent keeps it for the next master.
         lined_up: whether it starts only in place of a task of its framework, role and resources.
+        sequence: the number of the last update of its earlier runs; 0: it has none.
     """
 
     framework_id: FrameworkId
@@ -25,6 +26,7 @@ class LaunchTask:
     framework_epoch: int = 0
     proof: str = ""
     lined_up: bool = False
+    sequence: int = 0
 
 
 @value

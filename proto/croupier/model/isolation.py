@@ -48,6 +48,7 @@ class Feature(Enum):
         EXECUTORS: run executors, and tasks in them.
         MESOS_EXECUTORS: run executors of Mesos.
         GANGS: tell the tasks of a gang of each other.
+        REQUEUE: run a task again that was preempted.
     """
 
     USERS = "users"
@@ -68,12 +69,13 @@ class Feature(Enum):
     EXECUTORS = "executors"
     MESOS_EXECUTORS = "mesos-executors"
     GANGS = "gangs"
+    REQUEUE = "requeue"
 
 
 Features = frozenset[Feature]
 NO_FEATURES: Final[Features] = frozenset()
 OF_EVERY_AGENT: Final[Features] = frozenset(
-    {Feature.GROUPS, Feature.EXECUTORS, Feature.VOLUMES, Feature.GANGS}
+    {Feature.GROUPS, Feature.EXECUTORS, Feature.VOLUMES, Feature.GANGS, Feature.REQUEUE}
 )
 # No isolator is needed for these.
 WITHOUT_ISOLATOR: Final = OF_EVERY_AGENT | {Feature.MESOS_EXECUTORS}

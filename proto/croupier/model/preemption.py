@@ -17,9 +17,11 @@ class TaskPreemption:
 
     Attributes:
         min_run_ms: it is not preempted before it has run for so long.
+        requeue: whether it goes back to the front of its queue, if it was submitted.
     """
 
     min_run_ms: int = 0
+    requeue: bool = False
 
     def check(self) -> None:
         """Raise InvalidRequest if a value is out of range."""

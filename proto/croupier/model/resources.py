@@ -235,6 +235,11 @@ class Resources:
                 scalars[name] = milli * units
         return _made(scalars, ranges, {})
 
+    def counted(self) -> Resources:
+        """Return the amounts that were carved to this: ranges are numbers of their values."""
+        numbers = {name: rng.count(ranges) * 1000 for name, ranges in self.ranges.items()}
+        return _made({**self.scalars, **numbers}, {}, self.sets)
+
     @property
     def parts(self) -> int:
         """The number of scalars, ranges and items."""

@@ -3,7 +3,8 @@
 Rule: `TRANSITIONS` lists every state that a task can move to; any other move is an error and
 changes nothing. States and reasons have Mesos' names.
 
-QUEUED is the state of a submitted task until the master places it on an agent. UNREACHABLE, which
+QUEUED is the state of a submitted task until the master places it on an agent, and once more if
+it is requeued after a preemption. UNREACHABLE, which
 the master sets for a silent agent, is not final: an agent that returns may
 report that the task runs. FINISHED, FAILED, KILLED, ERROR, LOST, DROPPED, GONE and
 GONE_BY_OPERATOR are final.
@@ -178,9 +179,10 @@ REPORTABLE = frozenset(
 )
 
 # Like Mesos, this enforces no order among the live states, except that no task returns to STAGING.
-# ERROR is for a task that was never launched. QUEUED is the first state of a submitted task.
+# ERROR is for a task that was never launched. QUEUED is the first state of a submitted task, and
+# that of a preempted one that is to run again.
 TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
-    **{state: (_LIVE - {_S.STAGING}) | _ENDS for state in _LIVE},
+    **{state: (_LIVE - {_S.STAGING}) | _ENDS | {_S.QUEUED} for state in _LIVE},
     **{state: frozenset() for state in TERMINAL},
     _S.UNKNOWN: frozenset(),
     _S.QUEUED: frozenset({_S.STAGING, _S.KILLED, _S.ERROR, _S.DROPPED, _S.LOST}),
@@ -321,6 +323,8 @@ class TaskInfo:
             needs |= {Feature.VOLUMES}
         if self.gang is not None:
             needs |= {Feature.GANGS}
+        if self.preemption.requeue:
+            needs |= {Feature.REQUEUE}
         return needs if self.group is None else needs | {Feature.GROUPS}
 
     def outline(self) -> TaskInfo:

@@ -831,6 +831,7 @@ class LaunchTask(_message.Message):
     FRAMEWORK_EPOCH_FIELD_NUMBER: _builtins.int
     PROOF_FIELD_NUMBER: _builtins.int
     LINED_UP_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     role: _builtins.str
     """The role that the task is charged to; the agent keeps it for the next master."""
@@ -849,6 +850,11 @@ class LaunchTask(_message.Message):
     cannot be lined up, or has not started when there is none left that it could succeed, is
     returned. The agent forgets what is lined up when the session ends.
     """
+    sequence: _builtins.int
+    """The number of the last update of the task's earlier runs, which have ended and were forgotten:
+    the updates of this run are numbered from the next one. It may replace their sandbox. Not 0 only
+    for agents with "requeue" in `isolation`.
+    """
     @_builtins.property
     def task(self) -> _task_pb2.TaskInfo: ...
     def __init__(
@@ -860,10 +866,11 @@ class LaunchTask(_message.Message):
         framework_epoch: _builtins.int = ...,
         proof: _builtins.bytes = ...,
         lined_up: _builtins.bool = ...,
+        sequence: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_epoch", b"framework_epoch", "framework_id", b"framework_id", "lined_up", b"lined_up", "proof", b"proof", "role", b"role", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_epoch", b"framework_epoch", "framework_id", b"framework_id", "lined_up", b"lined_up", "proof", b"proof", "role", b"role", "sequence", b"sequence", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1513,6 +1513,7 @@ class TaskView(_message.Message):
     FRAMEWORK_NAME_FIELD_NUMBER: _builtins.int
     HOSTNAME_FIELD_NUMBER: _builtins.int
     HOLD_ID_FIELD_NUMBER: _builtins.int
+    REQUEUES_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     agent_id: _builtins.str
     """Empty until it has one."""
@@ -1535,6 +1536,8 @@ class TaskView(_message.Message):
     """Of its agent; empty: unknown."""
     hold_id: _builtins.str
     """The hold that it runs in. Empty: it takes nothing from one."""
+    requeues: _builtins.int
+    """How often it was requeued after a preemption."""
     @_builtins.property
     def task(self) -> _task_pb2.TaskInfo: ...
     @_builtins.property
@@ -1555,10 +1558,11 @@ class TaskView(_message.Message):
         framework_name: _builtins.str = ...,
         hostname: _builtins.str = ...,
         hold_id: _builtins.str = ...,
+        requeues: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_ended_ms", b"_ended_ms", "_placed_ms", b"_placed_ms", "_started_ms", b"_started_ms", "_submitted_ms", b"_submitted_ms", "ended_ms", b"ended_ms", "placed_ms", b"placed_ms", "started_ms", b"started_ms", "status", b"status", "submitted_ms", b"submitted_ms", "task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended_ms", b"_ended_ms", "_placed_ms", b"_placed_ms", "_started_ms", b"_started_ms", "_submitted_ms", b"_submitted_ms", "agent_id", b"agent_id", "ended_ms", b"ended_ms", "framework_id", b"framework_id", "framework_name", b"framework_name", "hold_id", b"hold_id", "hostname", b"hostname", "placed_ms", b"placed_ms", "role", b"role", "since_ms", b"since_ms", "started_ms", b"started_ms", "status", b"status", "submitted_ms", b"submitted_ms", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended_ms", b"_ended_ms", "_placed_ms", b"_placed_ms", "_started_ms", b"_started_ms", "_submitted_ms", b"_submitted_ms", "agent_id", b"agent_id", "ended_ms", b"ended_ms", "framework_id", b"framework_id", "framework_name", b"framework_name", "hold_id", b"hold_id", "hostname", b"hostname", "placed_ms", b"placed_ms", "requeues", b"requeues", "role", b"role", "since_ms", b"since_ms", "started_ms", b"started_ms", "status", b"status", "submitted_ms", b"submitted_ms", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ended_ms: _TypeAlias = _typing.Literal["ended_ms"]  # noqa: Y015
     _WhichOneofArgType__ended_ms: _TypeAlias = _typing.Literal["_ended_ms", b"_ended_ms"]  # noqa: Y015

@@ -259,6 +259,7 @@ class TaskRecord(_message.Message):
     SECRETS_FIELD_NUMBER: _builtins.int
     HOLD_ID_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
+    REQUEUE_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     task: _builtins.bytes
     """A TaskInfo, with the names of its secrets only."""
@@ -280,6 +281,8 @@ class TaskRecord(_message.Message):
     def secrets(self) -> _containers.MessageMap[_builtins.str, Global___SealedValue]: ...
     @_builtins.property
     def held(self) -> _resources_pb2.Resources: ...
+    @_builtins.property
+    def requeue(self) -> Global___Requeue: ...
     def __init__(
         self,
         *,
@@ -296,14 +299,45 @@ class TaskRecord(_message.Message):
         secrets: _abc.Mapping[_builtins.str, Global___SealedValue] | None = ...,
         hold_id: _builtins.str = ...,
         held: _resources_pb2.Resources | None = ...,
+        requeue: Global___Requeue | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["held", b"held", "kill", b"kill", "master_status", b"master_status", "queued", b"queued"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["held", b"held", "kill", b"kill", "master_status", b"master_status", "queued", b"queued", "requeue", b"requeue"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "client_id", b"client_id", "framework_id", b"framework_id", "held", b"held", "hold_id", b"hold_id", "is_acknowledged", b"is_acknowledged", "kill", b"kill", "master_status", b"master_status", "queued", b"queued", "role", b"role", "secrets", b"secrets", "seq", b"seq", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "client_id", b"client_id", "framework_id", b"framework_id", "held", b"held", "hold_id", b"hold_id", "is_acknowledged", b"is_acknowledged", "kill", b"kill", "master_status", b"master_status", "queued", b"queued", "requeue", b"requeue", "role", b"role", "secrets", b"secrets", "seq", b"seq", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TaskRecord: _TypeAlias = TaskRecord  # noqa: Y015
+
+@_typing.final
+class Requeue(_message.Message):
+    """How a submitted task goes back into its queue when it is preempted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLACE_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    count: _builtins.int
+    """How often it has."""
+    sequence: _builtins.int
+    """The number of the last update of its earlier runs."""
+    @_builtins.property
+    def place(self) -> Global___QueuePlace: ...
+    def __init__(
+        self,
+        *,
+        place: Global___QueuePlace | None = ...,
+        count: _builtins.int = ...,
+        sequence: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["place", b"place"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "place", b"place", "sequence", b"sequence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Requeue: _TypeAlias = Requeue  # noqa: Y015
 
 @_typing.final
 class HoldRecord(_message.Message):

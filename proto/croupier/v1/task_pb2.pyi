@@ -617,18 +617,24 @@ class TaskPreemption(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MIN_RUN_MS_FIELD_NUMBER: _builtins.int
+    REQUEUE_FIELD_NUMBER: _builtins.int
     min_run_ms: _builtins.int
     """It is not preempted before it has run for so long; the larger one of this and the setting of
     its role counts. At most 24 hours.
+    """
+    requeue: _builtins.bool
+    """It goes back to the front of its queue, in place of an end as KILLED. Only for submitted tasks
+    that are in no group and no executor; launched only where "requeue" is in `isolation`.
     """
     def __init__(
         self,
         *,
         min_run_ms: _builtins.int = ...,
+        requeue: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["min_run_ms", b"min_run_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["min_run_ms", b"min_run_ms", "requeue", b"requeue"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

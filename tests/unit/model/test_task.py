@@ -13,6 +13,7 @@ from croupier.model.isolation import Isolation, parse_limits
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.task import (
     MAX_SLIM,
+    REPORTABLE,
     TERMINAL,
     TRANSITIONS,
     Command,
@@ -44,14 +45,18 @@ def test_no_task_leaves_a_terminal_state() -> None:
 
 
 def test_no_task_returns_to_staging_or_moves_to_error() -> None:
-    # QUEUED comes before STAGING; no task returns to it.
-    before = {TaskState.QUEUED}
-    launched = {state: after for state, after in TRANSITIONS.items() if state not in before}
+    launched = {
+        state: after for state, after in TRANSITIONS.items() if state is not TaskState.QUEUED
+    }
     reachable = frozenset().union(*launched.values())
-    assert reachable.isdisjoint(before)
     assert TaskState.STAGING not in reachable
     assert TaskState.ERROR not in reachable
     assert TaskState.UNKNOWN not in reachable
+
+
+def test_no_agent_puts_a_task_back_into_its_queue() -> None:
+    assert TaskState.QUEUED not in REPORTABLE
+    assert all(TaskState.QUEUED not in TRANSITIONS[state] for state in TERMINAL)
 
 
 def test_a_move_in_the_table_is_made_and_any_other_is_refused() -> None:

@@ -125,7 +125,8 @@ class Spawn:
     process; with `Prepared` if the machine had to fetch the task's image first.
 
     Attributes:
-        again: an earlier life may have left a sandbox in which nothing ran.
+        again: an earlier life may have left a sandbox in which nothing ran, or an earlier run of a
+            requeued task its own.
         secrets: values for the task; the agent stores them nowhere else.
     """
 

@@ -89,7 +89,7 @@ def on_launch(state: AgentState, event: ev.TaskLaunch, now: ev.Now) -> Iterator[
     """Start a task, unless it is known: then the order was sent twice.
 
     An unknown task with a sandbox has run and ended. Its launch is rejected, so that a master with
-    an older copy of its store cannot run it a second time.
+    an older copy of its store cannot run it a second time; but a requeued task has earlier runs.
     """
     order = event.order
     key = (order.framework_id, order.task.task_id)
@@ -284,7 +284,7 @@ def rejection_of(state: AgentState, launch: ev.TaskLaunch) -> Cause | None:
         reason, message = Reason.AGENT_STOPPED, "the agent is stopping"
     elif state.is_outdated(order.framework_id, order.framework_epoch):
         message = "a newer run of the framework has taken over"
-    elif launch.has_sandbox:
+    elif launch.has_sandbox and not order.sequence:
         # The agent has forgotten the task, so its framework knew how it had ended.
         reason, message = Reason.TASK_INVALID, RAN_BEFORE
     elif not info.resources <= state.free:

@@ -23,6 +23,7 @@ from croupier.agent.core.tasks import (
     InExecutor,
     Killing,
     LocalTask,
+    PendingUpdates,
     Phase,
     Running,
     Starting,
@@ -79,7 +80,8 @@ def add_task(
     """Add a task with its first update. A task that has ended already never held resources."""
     framework_id, info = order.framework_id, order.task
     staged = TaskStatus(framework_id, info.task_id, state.agent_id, TaskState.STAGING, Source.AGENT)
-    task = LocalTask(framework_id, info, order.role, phase, staged, proof=order.proof)
+    updates = PendingUpdates(order.sequence)
+    task = LocalTask(framework_id, info, order.role, phase, staged, updates, order.proof)
     state.add(task)
     if task.is_live:
         state.free -= info.resources
@@ -115,6 +117,7 @@ def change_state(
         # The latest one of its executor, which may send it again.
         update_id=cause.update_id or task.status.update_id,
     )
+    is_first = task.state is TaskState.STAGING
     state.set_phase(task, phase)
     task.status = status
     if new.is_terminal and task.group is not None:
@@ -123,7 +126,6 @@ def change_state(
         task.updates.restart_resending()
         if state.session is not None:
             state.deadlines.set((Due.RESEND, task.key), now.at + FIRST_RESEND_S)
-    is_first = not task.updates.sequence
     task.updates.add(status)
     # An executor is told that its update is durable.
     is_short = new in MAY_WAIT and not cause.update_id
@@ -208,7 +210,7 @@ def start_task(state: AgentState, launch: TaskLaunch, now: Now) -> Iterator[fx.E
     state.runs += 1
     run = f"{state.life}-{state.runs}"
     yield from add_task(state, order, Starting(run), TaskState.STARTING, now)
-    yield fx.Spawn(key, run, secrets=launch.secrets)
+    yield fx.Spawn(key, run, again=order.sequence > 0, secrets=launch.secrets)
 
 
 def limit_completion(state: AgentState, task: LocalTask, now: Now, age_s: float = 0.0) -> None:

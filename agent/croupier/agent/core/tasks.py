@@ -36,10 +36,11 @@ class PendingUpdates:
 
     __slots__ = ("_resend_s", "sequence", "waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, sequence: int = 0) -> None:
+        """Begin after `sequence`, the number of the last update of the task's earlier runs."""
         self.waiting: deque[TaskStatus] = deque()
         """Unacknowledged updates, oldest first."""
-        self.sequence = 0
+        self.sequence = sequence
         """The number of the latest update."""
         self._resend_s = FIRST_RESEND_S
 

@@ -148,6 +148,8 @@ class Runner(Engine):
         self.moved_at = asyncio.get_running_loop().time()
         if status.agent_id:
             self.queued.discard(task.node.index)
+        elif status.state is TaskState.QUEUED:
+            self.queued.add(task.node.index)
         if status.state in _LAUNCHED:
             self.running.add(task.node.index)
         else:

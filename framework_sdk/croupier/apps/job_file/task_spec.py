@@ -22,7 +22,7 @@ DEFAULT_RESOURCES: Final = Resources.parse("cpus:1;mem:128MB")
 TASK_KEYS: Final = (
     *("command", "shell", "resources", "limits", "env", "user", "image"),
     *("namespaces", "network", "timeout", "grace", "constraints", "retries", "backoff", "beside"),
-    "min_run",
+    *("min_run", "requeue"),
 )
 # Those of a task that runs beside another one, whose agent, time and retries count.
 _BESIDE_KEYS: Final = (
@@ -69,6 +69,7 @@ class TaskSpec:
         grace_s: seconds between SIGTERM and SIGKILL.
         retries: how many more times a failed task is run.
         min_run_s: seconds for which it runs before it may be preempted.
+        requeue: whether a preempted task is queued again, which costs no retry.
         part: of a task beside another one.
         beside: the tasks that run beside this one as its group, by name.
     """
@@ -90,6 +91,7 @@ class TaskSpec:
     part: str = "member"
     beside: Mapping[str, TaskSpec] = field(default_factory=dict)
     min_run_s: float = 0.0
+    requeue: bool = False
 
     @property
     def total(self) -> Resources:
@@ -123,6 +125,7 @@ class TaskSpec:
             namespaces=self.namespaces,
             network=self.network,
             min_run_s=self.min_run_s,
+            requeue=self.requeue,
             part="leader" if self.beside else self.part,
         )
 
@@ -207,6 +210,7 @@ def read_task(
         backoff=_backoff(section, defaults.backoff),
         beside=defaults.beside,
         min_run_s=section.duration("min_run", defaults.min_run_s, most=MAX_MIN_RUN_MS / 1000),
+        requeue=section.flag("requeue", defaults.requeue),
     )
     if "beside" in section:
         others = _beside(section.required("beside"), spec, defaults if needs_command else spec)

@@ -36,6 +36,7 @@ def run(
     limit: Annotated[list[str] | None, Parameter(negative="")] = None,
     max_completion: CompletionFlag = None,
     min_run: MinRunFlag = 0.0,
+    requeue: Annotated[bool, Parameter(negative="")] = False,
     image: str = "",
     namespaces: Annotated[bool, Parameter(negative="")] = False,
     no_network: Annotated[bool, Parameter(name="--no-network", negative="")] = False,
@@ -84,6 +85,7 @@ def run(
         max_completion: End a task that still runs after this time, such as 60s; no limit if not
             given.
         min_run: Time for which each task runs before it may be preempted, such as 10m, at most 24h.
+        requeue: Queue a task again that is preempted. It begins anew, in a new sandbox.
         image: Run in this root file system: docker://NAME, oci:PATH:TAG or dir:PATH on the agent.
         namespaces: Give the command its own view of the machine: processes, /tmp, a read-only
             system.
@@ -122,6 +124,7 @@ def run(
             "limits": ";".join(limit or ()),
             "max_completion_s": max_completion,
             "min_run_s": min_run,
+            "requeue": requeue,
             "image": image,
             "namespaces": namespaces,
             "network": not no_network,

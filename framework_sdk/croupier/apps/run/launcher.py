@@ -125,6 +125,10 @@ class Progress:
             return None
         if status.agent_id:
             self._queued.discard(status.task_id)
+        if status.state is TaskState.QUEUED:
+            self._queued.add(status.task_id)
+            is_requeued = status.reason is Reason.PREEMPTED
+            return f"{copy.task_id}: {state_text(status)}" if is_requeued else None
         if status.state is TaskState.UNKNOWN:
             self.put_back(copy)
         elif status.state is TaskState.DROPPED:
@@ -251,6 +255,8 @@ class Launcher(Engine):
             self._outputs.sources.learn(agent.agent_id, agent.http_address)
         if status.state in _HAS_RUN and status.agent_id:
             self._outputs.follow(copy.index, status.agent_id, status.framework_id, status.task_id)
+        if status.state is TaskState.QUEUED:
+            self._outputs.on_requeued(status.task_id)
         was_pending = self.progress.pending
         warning = self.progress.on_status(status)
         if self.progress.pending and not was_pending:

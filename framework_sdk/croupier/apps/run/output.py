@@ -95,7 +95,7 @@ class Outputs:
         await self._agents.close()
 
     def follow(self, index: int, agent_id: str, framework_id: str, task_id: str) -> None:
-        """Print the task's output from its beginning; only the first call for a task counts."""
+        """Print the output of a task's run from its beginning; only the first call counts."""
         if task_id in self._followed:
             return
         followed = FollowedTask(TaskKey(framework_id, task_id, agent_id))
@@ -118,6 +118,11 @@ class Outputs:
             followed.until = now + LAST_S if has_agent else now
             followed.busy_until = now + BUSY_S
             followed.ended.set()
+
+    def on_requeued(self, task_id: str) -> None:
+        """Stop following the run of a task that has ended; its next run is followed anew."""
+        self.on_ended(task_id, has_run=True)
+        self._followed.pop(task_id, None)
 
     async def finished(self) -> None:
         """Wait until all output is printed. If that fails, `failed` has the error."""

@@ -28,7 +28,8 @@ MAX_PORTS: Final = 100
 # A framework may have 100 constraints for each demand.
 _MAX_AVOIDED: Final = 60
 # A service has waits and restarts of its own.
-_TASK_KEYS: Final = tuple(key for key in TASK_KEYS if key not in ("timeout", "retries", "backoff"))
+_NOT_OF_SERVICES: Final = ("timeout", "retries", "backoff", "requeue")
+_TASK_KEYS: Final = tuple(key for key in TASK_KEYS if key not in _NOT_OF_SERVICES)
 
 
 def read_template(task: Section, ports: int) -> Template:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from croupier.api.times import time_text
 from croupier.cli.table import Column, Table, age, amount, object_id, text
-from croupier.cli.terminal import View, named
+from croupier.cli.terminal import View, many, named
 from croupier.ctl.views.isolation import isolation_text, use_lines
 from croupier.model.durations import span_text
 from croupier.model.ids import short_id
@@ -57,8 +57,7 @@ def task_lines(task: View) -> Iterator[str]:
     for mount in task["volumes"]:
         how = ", read-only" if mount["read_only"] else ""
         yield f"  volume: {mount['volume_id']} at {mount['path']}{how}"
-    if task["preemption"] and task["preemption"]["min_run_s"]:
-        yield f"  minimum run time: {span_text(task['preemption']['min_run_s'])}"
+    yield from _preemption_lines(task)
     isolation = isolation_text(task["isolation"]) if task["isolation"] else ""
     if isolation:
         yield f"  isolation: {isolation}"
@@ -66,6 +65,15 @@ def task_lines(task: View) -> Iterator[str]:
         yield f"  limits and use: those of its executor (croupier task show {task['executor_id']})"
     else:
         yield from use_lines(task["resources"], task["limits"], task["usage"])
+
+
+def _preemption_lines(task: View) -> Iterator[str]:
+    """Yield what preemption may do with the task, and has done."""
+    rules = task["preemption"] or {}
+    if rules.get("min_run_s"):
+        yield f"  minimum run time: {span_text(rules['min_run_s'])}"
+    if rules.get("requeue"):
+        yield f"  requeued after preemption: {many(task['requeues'], 'time')} so far"
 
 
 def _time_lines(task: View) -> Iterator[str]:
@@ -157,6 +165,13 @@ TASKS = Table(
             is_optional=True,
         ),
         Column("GANG", _gang_text, rank=9, is_optional=True),
+        Column(
+            "REQUEUES",
+            lambda view: str(view["requeues"] or ""),
+            is_number=True,
+            rank=8,
+            is_optional=True,
+        ),
     ),
     "no tasks are running or have ended recently",
 )

@@ -146,12 +146,13 @@ class PreemptionBegun:
 class PreemptionEnded:
     """The preemption of a task ended.
 
-    The task yielded within its grace, was killed, or was spared because it is no longer needed.
+    The task yielded within its grace, was killed, or was spared because it is no longer needed. A
+    task that is requeued was killed before.
     """
 
     framework_id: FrameworkId
     task_id: TaskId
-    outcome: Literal["yielded", "killed", "spared"]
+    outcome: Literal["yielded", "killed", "spared", "requeued"]
 
 
 @value

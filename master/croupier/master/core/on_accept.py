@@ -291,6 +291,10 @@ def _check(
     `parts` has what each task takes from a hold; `before` are others that are launched with it.
     """
     check_task(task)
+    if task.preemption.requeue:
+        raise InvalidRequest(
+            f"task {task.task_id} is to be requeued, which only submitted tasks are"
+        )
     framework, agent = accepted.framework, state.agents[accepted.agent_id]
     permissions = state.permissions(framework.principal)
     if not task.executor_id:
@@ -420,7 +424,14 @@ def order_launch(state: State, *tasks: Task) -> Send:
     assert agent.session is not None
     epoch = state.frameworks[first.framework_id].epoch
     orders = tuple(
-        LaunchTask(task.framework_id, task.info, task.role, epoch, lined_up=task.is_lined_up)
+        LaunchTask(
+            task.framework_id,
+            task.info,
+            task.role,
+            epoch,
+            lined_up=task.is_lined_up,
+            sequence=0 if task.requeue is None else task.requeue.sequence,
+        )
         for task in tasks
     )
     is_group = first.info.group is not None

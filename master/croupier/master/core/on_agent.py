@@ -36,6 +36,7 @@ from croupier.master.core.messages import AgentFailed, Registered
 from croupier.master.core.on_allocation import rescind
 from croupier.master.core.on_executor import on_said
 from croupier.master.core.on_hold import end_hold, restore_holds
+from croupier.master.core.on_requeue import ends_run, requeue
 from croupier.master.core.on_sync import sync
 from croupier.master.core.on_task import drop, end, forget_removed, orphan, set_status
 from croupier.master.core.records import ForgetAgent
@@ -144,7 +145,11 @@ def _on_statuses(state: State, agent: Agent, event: AgentReported, now: float) -
     for status in event.statuses:
         is_own = status.agent_id == agent.agent_id and status.sequence > 0
         if is_own and status.state in REPORTABLE and on_line.may_succeed(agent, status):
-            yield from on_line.on_update(state, agent, status, now)
+            task = agent.tasks.get((status.framework_id, status.task_id))
+            if task is not None and ends_run(state, task, status):
+                yield from requeue(state, task, status.sequence)
+            else:
+                yield from on_line.on_update(state, agent, status, now)
         else:
             message = f"an update of {status.task_id[:255]!r} is not for this agent to make"
             yield Close(event.session, ProtocolViolation(message))
@@ -368,5 +373,5 @@ def _drop_launch(
     if task is None:
         return
     for each in state.frameworks[launch.framework_id].unit_of(task):
-        if not each.state.is_terminal and not each.sequence:
+        if not each.state.is_terminal and not each.has_updates:
             yield from end(state, each, TaskState.DROPPED, reason, launch.message, now)

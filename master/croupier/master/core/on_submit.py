@@ -27,7 +27,7 @@ from croupier.master.core.on_executor import check_executor, executor_of, takes_
 from croupier.master.core.on_gang import launch_gang
 from croupier.master.core.on_hold import check_volumes
 from croupier.master.core.on_task import end, end_queued, kill, moved_fact
-from croupier.master.core.records import QueuePlace
+from croupier.master.core.records import QueuePlace, Requeue
 from croupier.master.core.state import State
 from croupier.master.core.task_queues import MAX_QUEUES, Unit, shape_of
 from croupier.master.core.tasks import Task, TaskHold
@@ -266,6 +266,7 @@ def _task(submission: _Submission, info: TaskInfo, now: float) -> Task:
         seq=submission.seq,
         queued=_place(submission, info),
         submitted=now,
+        requeue=Requeue(_place(submission, info)) if info.preemption.requeue else None,
     )
 
 

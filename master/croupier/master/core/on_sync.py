@@ -19,6 +19,13 @@ from croupier.master.core.frameworks import Framework
 from croupier.master.core.on_accept import order_launch
 from croupier.master.core.on_framework import adopt
 from croupier.master.core.on_line import give_back, on_started
+from croupier.master.core.on_requeue import (
+    ends_run,
+    forget_earlier_runs,
+    is_earlier_run,
+    is_preempted,
+    requeue,
+)
 from croupier.master.core.on_task import (
     acknowledge,
     end,
@@ -42,7 +49,9 @@ from croupier.model.task import NO_TASK, Reason, TaskState
 
 def sync(state: State, agent: Agent, event: Register, now: float) -> Iterator[Step]:
     """Apply the list of an agent that has just registered."""
-    listed = {(report.framework_id, report.task.task_id) for report in event.tasks}
+    yield from forget_earlier_runs(state, event.tasks)
+    reports = [report for report in event.tasks if not is_earlier_run(state, report)]
+    listed = {(report.framework_id, report.task.task_id) for report in reports}
     # The ledger may be older than the agent's records.
     may_have_run = event.incomplete or event.claim is Claim.GIVEN_UP
     for key, task in reversed(list(agent.line.items())):
@@ -58,7 +67,7 @@ def sync(state: State, agent: Agent, event: Register, now: float) -> Iterator[St
         yield from request_kill(task, grace_ms, reason)
     running: list[Task] = []
     unproven: list[AgentTask] = []
-    for report in event.tasks:
+    for report in reports:
         yield PAUSE
         if _is_unproven(state, report, now):
             unproven.append(report)
@@ -100,6 +109,10 @@ def _on_missing(state: State, unit: list[Task], may_have_run: bool, now: float) 
     `may_have_run`. An agent records all tasks of a group or none: a group is launched again only
     as a whole.
     """
+    first = unit[0]
+    if is_preempted(state, first) and not (first.has_updates or may_have_run):
+        yield from requeue(state, first, first.sequence)
+        return
     ends: dict[TaskId, tuple[TaskState, Reason, str] | None] = {}
     places = {place for task in unit for place, _ in task.parts()}
     free = {place: state.allocator.queries.free(place) for place in places}
@@ -143,7 +156,7 @@ def _end_of_missing(
     restarted = Reason.AGENT_RESTARTED
     if task.state.is_terminal:
         return task.state, task.status.reason, task.status.message
-    if task.sequence or may_have_run:
+    if task.has_updates or may_have_run:
         return TaskState.GONE, restarted, "the agent came back without it"
     if task.kill is not None:
         return TaskState.KILLED, task.kill.reason, "killed before it was started"
@@ -222,7 +235,10 @@ def _on_listed(
         if not report.latest.state.is_terminal:
             yield from _on_running(state, agent, framework, task, report, running, now)
     for status in report.unacknowledged:
-        yield from on_status(state, status, now)
+        if task is not None and ends_run(state, task, status):
+            yield from requeue(state, task, status.sequence)
+        else:
+            yield from on_status(state, status, now)
     forget_removed(state, report.framework_id)
 
 

@@ -14,7 +14,7 @@ from croupier.master.core.records import ForgetTask
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Delivery, Task, TaskHold
 from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, RecallTask
-from croupier.model.ids import NO_HOLD, FrameworkId, TaskId
+from croupier.model.ids import NO_HOLD, AgentId, FrameworkId, TaskId
 from croupier.model.resources import NOTHING
 from croupier.model.task import MASTER_SEQUENCE, NO_TASK, TRANSITIONS, Reason, TaskState, TaskStatus
 
@@ -241,7 +241,7 @@ def drop(state: State, task: Task) -> Iterator[Effect]:
     was_live = not task.state.is_terminal
     state.drop_task(task)
     if was_live:
-        yield from _check_drain(state, task)
+        yield from check_drain(state, task.agent_id)
     framework = state.frameworks[task.framework_id]
     if framework.may_repeat_accept(task):
         framework.retained.setdefault(task.seq, []).append(task.task_id)
@@ -283,7 +283,7 @@ def _apply(state: State, task: Task, status: TaskStatus) -> Iterator[Effect]:
         state.slim_task(task)
         if is_new:
             state.frameworks[task.framework_id].ended += 1
-            yield from _check_drain(state, task)
+            yield from check_drain(state, task.agent_id)
     if is_new:
         yield Happened(moved_fact(status))
 
@@ -301,9 +301,9 @@ def moved_fact(status: TaskStatus) -> facts.TaskMoved:
     )
 
 
-def _check_drain(state: State, task: Task) -> Iterator[Effect]:
-    """Report that a drain is done, if this was its last task."""
-    agent = state.agents.get(task.agent_id)
+def check_drain(state: State, agent_id: AgentId) -> Iterator[Effect]:
+    """Report that the drain of an agent is done, if the task that has ended was its last one."""
+    agent = state.agents.get(agent_id)
     if agent is not None and agent.drain is not None and agent.is_empty:
         yield Happened(facts.AgentDrained(agent.agent_id, agent.hostname))
 

@@ -135,6 +135,21 @@ class QueuePlace:
 
 
 @value
+class Requeue:
+    """How a submitted task goes back into its queue when it is preempted.
+
+    Attributes:
+        place: its place, from the first submission on.
+        count: how often it went back.
+        sequence: the number of the last update of its earlier runs.
+    """
+
+    place: QueuePlace
+    count: int = 0
+    sequence: int = 0
+
+
+@value
 class TaskRecord:
     """A task from its launch or submission until its terminal status is acknowledged.
 
@@ -148,6 +163,7 @@ class TaskRecord:
         is_acknowledged: its terminal status was acknowledged; the record only answers an ACCEPT
             that is sent again.
         queued: its place in the queue; None once it was placed on an agent, or accepted there.
+        requeue: None if it ends when it is preempted.
     """
 
     framework_id: FrameworkId
@@ -162,6 +178,7 @@ class TaskRecord:
     queued: QueuePlace | None = None
     hold_id: HoldId = NO_HOLD
     held: Resources = NOTHING
+    requeue: Requeue | None = None
 
     @property
     def task_id(self) -> TaskId:

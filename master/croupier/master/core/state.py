@@ -22,7 +22,7 @@ from croupier.master.core.frameworks import Framework
 from croupier.master.core.holds import Hold
 from croupier.master.core.offers import Offer
 from croupier.master.core.quotas import ByteBudget, OwnedCounts
-from croupier.master.core.records import NO_OWNER
+from croupier.master.core.records import NO_OWNER, Requeue
 from croupier.master.core.removed_ids import RemovedIds, is_number, place_of
 from croupier.master.core.settings import Settings
 from croupier.master.core.task_queues import shape_of
@@ -31,9 +31,9 @@ from croupier.master.core.tokens import Tokens
 from croupier.master.core.usage import UsageLedger
 from croupier.model.access import AccessPolicy, Permissions
 from croupier.model.deadlines import Deadlines
-from croupier.model.ids import AgentId, FrameworkId, HoldId, OfferId, Role
+from croupier.model.ids import NO_HOLD, AgentId, FrameworkId, HoldId, OfferId, Role
 from croupier.model.principal import Principal, PrincipalName
-from croupier.model.resources import Resources, total_of
+from croupier.model.resources import NOTHING, Resources, total_of
 from croupier.model.task import Reason, TaskInfo, TaskState
 
 NO_AGENT = AgentId("")
@@ -247,6 +247,31 @@ class State:
             if task.kind is not None:
                 agent.running[task.framework_id, task.kind] += 1
 
+    def requeue(self, task: Task, sequence: int) -> None:
+        """Put a placed task that holds nothing back to the front of its queue.
+
+        `sequence` is the number of the last update of the run that has ended. O(log n).
+        """
+        before = task.requeue
+        assert before is not None
+        agent = self.agents.get(task.agent_id)
+        if agent is not None:
+            agent.tasks.pop((task.framework_id, task.task_id), None)
+        # A store of a later generation may have lost the next launch.
+        place = replace(before.place, generation=self.generation)
+        task.requeue = Requeue(place, before.count + 1, sequence)
+        task.sequence = task.acknowledged = sequence
+        message = f"preempted on agent {task.agent_id}"
+        task.agent_id, task.queued = NO_AGENT, place
+        task.kill = task.placed = task.kind = task.master_status = None
+        task.started_ms, task.begun_ms, task.has_data = 0, 0, False
+        task.hold_id, task.held = NO_HOLD, NOTHING
+        if task.info.resources.ranges:
+            task.info = replace(task.info, resources=task.info.resources.counted())
+        task.hold_as(TaskHold.QUEUED)
+        task.move(task.master_made(TaskState.QUEUED, Reason.PREEMPTED, message))
+        self.enqueue(task, at_begin=True)
+
     def put_in_line(self, task: Task) -> None:
         """Put a task into the line of its agent."""
         self.agents[task.agent_id].line[task.framework_id, task.task_id] = task
@@ -415,6 +440,7 @@ class State:
             framework_name=self.frameworks[task.framework_id].name,
             hostname="" if agent is None else agent.hostname,
             hold_id=task.hold_id,
+            requeues=0 if task.requeue is None else task.requeue.count,
         )
 
     def used(self, agent: Agent) -> Resources:

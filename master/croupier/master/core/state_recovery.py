@@ -168,6 +168,7 @@ def recover_task(
     kill = KillRequest(*record.kill) if record.kill is not None else None
     if framework.is_removed:
         kill = KillRequest(None, Reason.FRAMEWORK_REMOVED)
+    earlier = 0 if record.requeue is None else record.requeue.sequence
     is_held = record.hold_id in state.holds
     is_unreachable = agent is not None and agent.state is AgentState.UNREACHABLE
     state.add_task(
@@ -187,16 +188,18 @@ def recover_task(
             else TaskHold.RELEASED
             if is_unreachable
             else TaskHold.ABSENT,
-            sequence=status.sequence,
+            sequence=max(status.sequence, earlier),
+            acknowledged=earlier,
             kill=kill,
             client_id=record.client_id,
             seq=record.seq,
             master_status=record.master_status,
-            # UNREACHABLE is never acknowledged, so the framework may have missed it.
-            is_unsent=is_unreachable,
+            # UNREACHABLE and QUEUED are never acknowledged: the framework may have missed them.
+            is_unsent=is_unreachable or (earlier > 0 and record.queued is not None),
             queued=record.queued,
             hold_id=record.hold_id if is_held else NO_HOLD,
             held=record.held if is_held else NOTHING,
+            requeue=record.requeue,
         )
     )
 

@@ -13,7 +13,7 @@ from enum import Enum
 from croupier.master.allocator.pending_demand import Shape
 from croupier.master.core.effects import SessionId
 from croupier.master.core.holds import place_of
-from croupier.master.core.records import NO_OWNER, QueuePlace, TaskRecord
+from croupier.master.core.records import NO_OWNER, QueuePlace, Requeue, TaskRecord
 from croupier.master.core.usage_buckets import Account
 from croupier.model.ids import NO_HOLD, AgentId, FrameworkId, HoldId, Role, TaskId
 from croupier.model.principal import PrincipalName
@@ -31,7 +31,7 @@ MAX_SLIM_MESSAGE = 256
 class TaskHold(Enum):
     """The kind of claim that a task has on resources; it decides who sends the terminal update.
 
-    A QUEUED task was submitted and has no agent yet. A LINED_UP task waits at an agent for the end
+    A QUEUED task was submitted and has no agent. A LINED_UP task waits at an agent for the end
     of a task like it, and holds nothing; it may be placed elsewhere only after that agent has
     returned it. An ABSENT task is known only from the ledger until its agent returns; it is
     charged to its role and framework. An ACTIVE task holds resources of its agent. A RELEASED task
@@ -54,7 +54,7 @@ TRANSITIONS: dict[TaskHold, frozenset[TaskHold]] = {
     ),
     TaskHold.ABSENT: frozenset({TaskHold.ACTIVE, TaskHold.RELEASED}),
     TaskHold.ACTIVE: frozenset({TaskHold.RELEASED}),
-    TaskHold.RELEASED: frozenset({TaskHold.ACTIVE, TaskHold.ORPHANED}),
+    TaskHold.RELEASED: frozenset({TaskHold.ACTIVE, TaskHold.ORPHANED, TaskHold.QUEUED}),
     TaskHold.ORPHANED: frozenset(),
 }
 
@@ -114,6 +114,7 @@ class Task:
         queued: its place in the queue of its framework, as long as it is queued or lined up.
         kind: its role and shape, if it was submitted to this master, and others may succeed it.
         is_recalled: whether it is lined up, and its agent was asked to return it.
+        requeue: how it goes back into its queue when it is preempted; None: it ends.
         has_data: whether the latest status of its agent came with data or labels of an executor.
         begun_ms: when its agent began to start it, by the agent's clock; 0 if it has not.
         hold_id: the hold that it runs in; empty if it takes nothing from one.
@@ -147,6 +148,7 @@ class Task:
     held: Resources = NOTHING
     has_data: bool = False
     account: Account | None = None
+    requeue: Requeue | None = None
 
     def __post_init__(self) -> None:
         self.started_ms = self.started_ms or _start_ms(self.status)
@@ -170,6 +172,11 @@ class Task:
     def state(self) -> TaskState:
         """The latest known state."""
         return self.status.state
+
+    @property
+    def has_updates(self) -> bool:
+        """Whether its agent has sent an update of its present run."""
+        return self.sequence > (0 if self.requeue is None else self.requeue.sequence)
 
     @property
     def is_orphan(self) -> bool:
@@ -216,6 +223,7 @@ class Task:
             self.queued,
             self.hold_id,
             self.held,
+            self.requeue,
         )
 
     def hold_as(self, hold: TaskHold) -> None:
@@ -263,6 +271,7 @@ class TaskSnapshot:
         submitted, placed, started_ms: as in `Task`.
         hostname: of its agent; empty if that is unknown.
         hold_id: the hold that it runs in; empty if it takes nothing from one.
+        requeues: how often it was requeued.
     """
 
     info: TaskInfo
@@ -277,6 +286,7 @@ class TaskSnapshot:
     framework_name: str = ""
     hostname: str = ""
     hold_id: HoldId = NO_HOLD
+    requeues: int = 0
 
     def slimmed(self) -> TaskSnapshot:
         """Return it without large fields that only its agent needs."""

@@ -57,6 +57,7 @@ _PREEMPTED: Final = {
     "yielded": "ended by itself in time",
     "killed": "was killed",
     "spared": "was spared: its resources are no longer needed",
+    "requeued": "has ended, and is queued again",
 }
 _FIXED: Final[Mapping[type, str]] = {
     journal.TermBegan: "term-began",

@@ -134,7 +134,8 @@ FACT_COUNTERS: Final = (
     ),
     FactCounter(
         "preemption_victims",
-        "Preempted tasks and offers by outcome: asked, yielded, killed, spared or rescinded.",
+        "Preempted tasks and offers by outcome: asked, yielded, killed, spared, requeued or"
+        " rescinded.",
         facts.PreemptionEnded,
         ("outcome",),
     ),
@@ -147,7 +148,7 @@ _LABEL_VALUES: Final = {
     "holds_ended": (
         *("released", "expired", "preempted", "owner_removed", "agent_gone", "no_room"),
     ),
-    "preemption_victims": ("asked", "yielded", "killed", "spared", "rescinded"),
+    "preemption_victims": ("asked", "yielded", "killed", "spared", "requeued", "rescinded"),
 }
 _Counts = Mapping[str, Mapping[tuple[object, ...], int]]
 _TERM_ENDS: Final = ("failed_over", "store_unavailable")

@@ -174,6 +174,7 @@ def view_task(
         framework_name=task.framework_name,
         hostname=task.hostname,
         hold_id=task.hold_id,
+        requeues=task.requeues,
     )
     if wall is not None:
         wire.since_ms = wall.since_ms(task)

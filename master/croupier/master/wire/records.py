@@ -76,6 +76,9 @@ def _task_to_wire(record: r.TaskRecord) -> pb.TaskRecord:
     if record.hold_id:
         wire.hold_id = record.hold_id
         wire.held.CopyFrom(resources_to_wire(record.held))
+    if record.requeue is not None:
+        wire.requeue.count, wire.requeue.sequence = record.requeue.count, record.requeue.sequence
+        _add_place(wire.requeue.place, record.requeue.place)
     for name, value in record.info.command.secrets.items():
         wire.secrets[name].key_id, wire.secrets[name].text = value.key_id, value.text
     return wire
@@ -103,6 +106,7 @@ def _task_from_wire(wire: pb.TaskRecord) -> r.TaskRecord:
         _place(wire.queued) if wire.HasField("queued") else None,
         HoldId(wire.hold_id),
         resources_from_wire(wire.held) if wire.hold_id else NOTHING,
+        _requeue(wire.requeue) if wire.HasField("requeue") else None,
     )
 
 
@@ -129,6 +133,10 @@ def _place(wire: pb.QueuePlace) -> r.QueuePlace:
         wire.max_per_agent if wire.HasField("max_per_agent") else None,
     )
     return r.QueuePlace(placement, wire.number, wire.generation)
+
+
+def _requeue(wire: pb.Requeue) -> r.Requeue:
+    return r.Requeue(_place(wire.place), wire.count, wire.sequence)
 
 
 def _token_from_wire(wire: pb.TokenRecord) -> a.TokenRecord:

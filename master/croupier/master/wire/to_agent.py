@@ -46,7 +46,9 @@ def order_to_wire(
     of its waits between attempts to reconnect (0: its own).
     """
     match message:
-        case agent_orders.LaunchTask(framework_id, task, role, framework_epoch, proof, lined_up):
+        case agent_orders.LaunchTask(
+            framework_id, task, role, framework_epoch, proof, lined_up, sequence
+        ):
             launch = pb.LaunchTask(
                 framework_id=framework_id,
                 task=task_to_wire(task, secrets),
@@ -54,6 +56,7 @@ def order_to_wire(
                 framework_epoch=framework_epoch,
                 proof=bytes.fromhex(proof),
                 lined_up=lined_up,
+                sequence=sequence,
             )
             return pb.Order(launch=launch)
         case agent_orders.LaunchGroup(orders):

@@ -1,0 +1,87 @@
+"""Preempted tasks that go back to the front of their queues.
+
+Rule: a task has one run at a time. The end of a run is in the ledger, and its agent was told to
+forget it, before the next run is launched anywhere. The updates of all runs are numbered in one
+sequence: a late update of an earlier run has a number that was handled, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from croupier.master.core.effects import Effect, Happened, Save, Send
+from croupier.master.core.events import AgentTask
+from croupier.master.core.facts import PreemptionEnded
+from croupier.master.core.messages import Updated
+from croupier.master.core.on_task import acknowledge, check_drain, moved_fact
+from croupier.master.core.state import State
+from croupier.master.core.tasks import Task
+from croupier.model.task import Reason, TaskState, TaskStatus
+
+
+def is_preempted(state: State, task: Task) -> bool:
+    """Return whether a task is to be requeued once its agent has ended it.
+
+    It ends if its framework or an operator has killed it since.
+    """
+    framework = state.frameworks[task.framework_id]
+    return (
+        task.requeue is not None
+        and task.kill is not None
+        and task.kill.reason is Reason.PREEMPTED
+        and not task.state.is_terminal
+        and not framework.is_removed
+        and task.role in framework.roles
+    )
+
+
+def ends_run(state: State, task: Task, status: TaskStatus) -> bool:
+    """Return whether a status of its agent is the end of a run after which a task is requeued.
+
+    With exit code 0 it has done its work in the grace.
+    """
+    return (
+        status.state is TaskState.KILLED
+        and status.reason is Reason.PREEMPTED
+        and status.exit_code != 0
+        and task.agent_id == status.agent_id
+        and status.sequence > task.sequence
+        and is_preempted(state, task)
+    )
+
+
+def requeue(state: State, task: Task, sequence: int) -> Iterator[Effect]:
+    """Put a task whose run has ended, or never began, back to the front of its queue.
+
+    `sequence` is the number of the last update of that run.
+    """
+    framework, agent_id = state.frameworks[task.framework_id], task.agent_id
+    state.release_task(task)
+    ended = TaskStatus(task.framework_id, task.task_id, agent_id, task.state, sequence=sequence)
+    state.requeue(task, sequence)
+    yield Save(task.record())
+    # The launch of the next run may follow to the same agent.
+    yield from acknowledge(state, ended)
+    yield from check_drain(state, agent_id)
+    task.is_unsent = framework.session is None
+    if framework.session is not None:
+        yield Send(framework.session, Updated((task.status,)))
+    yield Happened(PreemptionEnded(task.framework_id, task.task_id, "requeued"))
+    yield Happened(moved_fact(task.status))
+
+
+def is_earlier_run(state: State, report: AgentTask) -> bool:
+    """Return whether an agent lists the end of an earlier run, which it has yet to forget."""
+    framework = state.frameworks.get(report.framework_id)
+    task = framework.tasks.get(report.task.task_id) if framework is not None else None
+    if task is None or task.requeue is None or not report.latest.state.is_terminal:
+        return False
+    return report.latest.sequence <= task.requeue.sequence
+
+
+def forget_earlier_runs(state: State, listed: Iterable[AgentTask]) -> Iterator[Effect]:
+    """Have an agent forget the earlier runs that it lists: it missed the acknowledgement."""
+    for report in listed:
+        if is_earlier_run(state, report):
+            for status in report.unacknowledged:
+                yield from acknowledge(state, status)
