@@ -134,7 +134,7 @@ async def test_only_given_ports_can_be_bound(runner: TaskRunner) -> None:
     program = (
         "import socket, sys\n"
         "for port in map(int, sys.argv[1:]):\n"
-        "    try: socket.socket().bind(('127.0.0.1', port)); print(port)\n"
+        "    try: socket.create_server(('127.0.0.1', port)); print(port)\n"
         "    except PermissionError: print('refused')\n"
     )
     below, given, above = sorted(address.port for address in free_addresses(3))
