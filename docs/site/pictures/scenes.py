@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Final
 
 from croupier.lab.cluster import Node, Points, Series, SimulatedCluster, make_allocator
 from croupier.lab.experiments.lined_up import ALONE_S, Contest
+from croupier.lab.experiments.past_use import TeamJob, Week, run_week
+from croupier.lab.fair_over_time import RULES
+from croupier.lab.jobs import Job
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings
 from croupier.sim.framework import SimulatedFramework
@@ -132,6 +136,33 @@ def pictures() -> Iterator[tuple[str, str]]:
         yield f"{name}.svg", scene.chart().svg()
     yield "lined-up.svg", _lined_up(10).svg()
     yield "lined-up-far.svg", _lined_up(50).svg()
+    yield "past-use.svg", _past_use().svg()
+
+
+def _past_use() -> Chart:
+    """Return the chart of a team that comes after a day in which another one used everything."""
+    slots, half_life_ms = 16, 24 * 3_600_000
+
+    def work(team: str, at_h: int, tasks: int) -> TeamJob:
+        rng, size = Random(team), Size.of(1, 1)
+        shape = Shape(size.resources, size)
+        works = [Work(shape, rng.uniform(2400, 4800)) for _ in range(tasks)]
+        return TeamJob.of(team, at_h * 3600.0, Job(team, [works]))
+
+    size = Size.of(slots, slots)
+    week = Week(
+        "",
+        [Node("n", size, size.resources)],
+        lambda: [work("crawl", 0, slots * 60), work("ads", 24, slots * 40)],
+    )
+    curves = []
+    for rule in RULES:
+        points = run_week(week, rule(half_life_ms), 1, lambda _: None).series.curves["ads"]
+        hours = [(at / 3600, part) for at, part in points if at <= 60 * 3600]
+        curves.append(Curve(rule.name, hours))
+    title = "Crawl uses everything for a day; then ads wants everything as well"
+    notes = ((24, "ads comes"),)
+    return Chart(title, "share of ads by rule, half-life 24 hours", curves, notes, "hours", 6)
 
 
 _WEB: Final = ("web", "web", "cpus")

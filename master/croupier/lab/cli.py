@@ -72,6 +72,12 @@ EXPERIMENTS: Final[dict[str, ExperimentEntry]] = {
         "lined_up",
         "Short tasks lined up at agents: throughput, and the wait of a framework that comes later",
     ),
+    "past-use": ExperimentEntry(
+        "past_use",
+        "A week in which one team used much: waits with a half-life, Slurm's fair tree and Karma",
+        needs_data=True,
+        scale="Fraction of the jobs to run; 1 is all of them, and takes minutes.",
+    ),
     "properties": ExperimentEntry(
         "properties",
         "Table 2 of the DRF paper: search for violations of each property by each policy",

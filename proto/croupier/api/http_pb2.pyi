@@ -289,6 +289,7 @@ class RoleChange(_message.Message):
     PREEMPTION_FIELD_NUMBER: _builtins.int
     RESET_FIELD_NUMBER: _builtins.int
     MIN_RUN_FIELD_NUMBER: _builtins.int
+    HALF_LIFE_FIELD_NUMBER: _builtins.int
     role: _builtins.str
     weight: _builtins.float
     """Above 0; a part among siblings."""
@@ -302,6 +303,8 @@ class RoleChange(_message.Message):
     """Such as `10m`: no task is preempted before it has run for so long; `inherit` is that of the
     role above.
     """
+    half_life: _builtins.str
+    """Such as `7d`: past use counts half after this time; `0s`: past use does not count."""
     @_builtins.property
     def resource_weights(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """By resource, what the weight is multiplied by for it."""
@@ -321,13 +324,16 @@ class RoleChange(_message.Message):
         preemption: _builtins.str | None = ...,
         reset: _abc.Iterable[_builtins.str] | None = ...,
         min_run: _builtins.str | None = ...,
+        half_life: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_guarantee", b"_guarantee", "_limit", b"_limit", "_min_run", b"_min_run", "_preemption", b"_preemption", "_weight", b"_weight", "guarantee", b"guarantee", "limit", b"limit", "min_run", b"min_run", "preemption", b"preemption", "weight", b"weight"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_guarantee", b"_guarantee", "_half_life", b"_half_life", "_limit", b"_limit", "_min_run", b"_min_run", "_preemption", b"_preemption", "_weight", b"_weight", "guarantee", b"guarantee", "half_life", b"half_life", "limit", b"limit", "min_run", b"min_run", "preemption", b"preemption", "weight", b"weight"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_guarantee", b"_guarantee", "_limit", b"_limit", "_min_run", b"_min_run", "_preemption", b"_preemption", "_weight", b"_weight", "guarantee", b"guarantee", "limit", b"limit", "min_run", b"min_run", "preemption", b"preemption", "reset", b"reset", "resource_weights", b"resource_weights", "role", b"role", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_guarantee", b"_guarantee", "_half_life", b"_half_life", "_limit", b"_limit", "_min_run", b"_min_run", "_preemption", b"_preemption", "_weight", b"_weight", "guarantee", b"guarantee", "half_life", b"half_life", "limit", b"limit", "min_run", b"min_run", "preemption", b"preemption", "reset", b"reset", "resource_weights", b"resource_weights", "role", b"role", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__guarantee: _TypeAlias = _typing.Literal["guarantee"]  # noqa: Y015
     _WhichOneofArgType__guarantee: _TypeAlias = _typing.Literal["_guarantee", b"_guarantee"]  # noqa: Y015
+    _WhichOneofReturnType__half_life: _TypeAlias = _typing.Literal["half_life"]  # noqa: Y015
+    _WhichOneofArgType__half_life: _TypeAlias = _typing.Literal["_half_life", b"_half_life"]  # noqa: Y015
     _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
     _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
     _WhichOneofReturnType__min_run: _TypeAlias = _typing.Literal["min_run"]  # noqa: Y015
@@ -338,6 +344,8 @@ class RoleChange(_message.Message):
     _WhichOneofArgType__weight: _TypeAlias = _typing.Literal["_weight", b"_weight"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__guarantee) -> _WhichOneofReturnType__guarantee | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__half_life) -> _WhichOneofReturnType__half_life | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__limit) -> _WhichOneofReturnType__limit | None: ...
     @_typing.overload

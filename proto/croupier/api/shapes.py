@@ -45,6 +45,7 @@ PARTS_OF_ROLE: Final[Mapping[str, pb.RoleChange.Part.ValueType]] = {
     "limit": pb.RoleChange.PART_LIMIT,
     "preemption": pb.RoleChange.PART_PREEMPTION,
     "min_run": pb.RoleChange.PART_MIN_RUN,
+    "half_life": pb.RoleChange.PART_HALF_LIFE,
 }
 MOST_CHANGES: Final = 100
 
@@ -222,6 +223,7 @@ FIELDS: Final[Mapping[str, Form]] = {
     "GetHistoryResponse.used": _LINES,
     "Group.members": Form(array(STRING), sorted),
     "KillRequest.grace": Form(DURATION),
+    "RoleChange.half_life": Form(DURATION),
     "RoleChange.preemption": Form({**STRING, "enum": list(PREEMPTION)}),
     "RoleChange.reset": Form(array({**STRING, "enum": list(PARTS_OF_ROLE)})),
     "RoleSettings.guarantee": _SCALARS,
@@ -326,7 +328,8 @@ SHAPES: Final[Mapping[str, Shape]] = {
     "RoleView": Shape(
         "Role",
         "settings",
-        "role weight weight_milli resource_weights guarantee limit preemption min_run_s",
+        "role weight weight_milli resource_weights guarantee limit preemption min_run_s"
+        " half_life_s",
         made={
             "weight": Form(NUMBER, lambda role: _weight(_weight_milli(role))),
             "weight_milli": Form(INTEGER, _weight_milli, "the weight in thousandths."),

@@ -25,6 +25,13 @@ from croupier.model.scalar import (
 )
 
 MAX_WEIGHT: Final = 1_000_000 * MILLI
+# Usage is kept by hours and days, so a shorter memory would not be exact, and a longer one is lost.
+MIN_HALF_LIFE_MS: Final = 3_600_000
+MAX_HALF_LIFE_MS: Final = 90 * 24 * 3_600_000
+# Factors of weights, in thousandths: that of a role without a half-life, and the bounds.
+EVEN: Final = MILLI
+LOWEST_FACTOR: Final = EVEN // 4
+HIGHEST_FACTOR: Final = EVEN * 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,8 @@ class RoleSettings:
             and at the top as the cluster.
         min_run_ms: no task of the role is preempted before it has run for so long. None: as its
             parent, and at the top 0.
+        half_life_ms: past use counts half after this time, and changes the weight; see
+            `croupier.master.core.past_use`. 0: past use does not count.
     """
 
     weight: int = MILLI
@@ -52,6 +61,7 @@ class RoleSettings:
     limit: Mapping[str, int] = field(default_factory=dict)
     preemption: bool | None = None
     min_run_ms: int | None = None
+    half_life_ms: int = 0
 
     @property
     def is_default(self) -> bool:
@@ -63,6 +73,7 @@ class RoleSettings:
             and not self.limit
             and self.preemption is None
             and self.min_run_ms is None
+            and not self.half_life_ms
         )
 
     def __str__(self) -> str:
@@ -75,6 +86,8 @@ class RoleSettings:
         )
         if self.min_run_ms is not None:
             texts.append(f"minimum run time {duration_text(self.min_run_ms / 1000)}")
+        if self.half_life_ms:
+            texts.append(f"half-life {duration_text(self.half_life_ms / 1000)}")
         return ", ".join(texts)
 
     def check(self) -> None:
@@ -92,6 +105,8 @@ class RoleSettings:
         for amounts in (self.guarantee, self.limit):
             for name, milli in amounts.items():
                 check_milli(name, milli)
+        if self.half_life_ms and not MIN_HALF_LIFE_MS <= self.half_life_ms <= MAX_HALF_LIFE_MS:
+            raise InvalidRequest("the half-life must be between 1h and 90d, or 0 for none")
         for name, least in self.guarantee.items():
             if least > self.limit.get(name, least):
                 raise InvalidRequest(

@@ -798,6 +798,7 @@ class RoleView(_message.Message):
     FRAMEWORKS_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
     QUEUED_FIELD_NUMBER: _builtins.int
+    PAST_USE_FIELD_NUMBER: _builtins.int
     role: _builtins.str
     share_ppm: _builtins.int
     """Its dominant share of the cluster, from 0 to 1.
@@ -821,6 +822,10 @@ class RoleView(_message.Message):
     def used(self) -> _resources_pb2.Resources: ...
     @_builtins.property
     def offered(self) -> _resources_pb2.Resources: ...
+    @_builtins.property
+    def past_use(self) -> Global___PastUse:
+        """Absent unless it has a half-life, and until the first accounting step of the master."""
+
     def __init__(
         self,
         *,
@@ -833,12 +838,15 @@ class RoleView(_message.Message):
         frameworks: _builtins.int = ...,
         tasks: _builtins.int = ...,
         queued: _builtins.int = ...,
+        past_use: Global___PastUse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["offered", b"offered", "settings", b"settings", "used", b"used"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_past_use", b"_past_use", "offered", b"offered", "past_use", b"past_use", "settings", b"settings", "used", b"used"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entitlement_ppm", b"entitlement_ppm", "frameworks", b"frameworks", "offered", b"offered", "queued", b"queued", "role", b"role", "settings", b"settings", "share_ppm", b"share_ppm", "tasks", b"tasks", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_past_use", b"_past_use", "entitlement_ppm", b"entitlement_ppm", "frameworks", b"frameworks", "offered", b"offered", "past_use", b"past_use", "queued", b"queued", "role", b"role", "settings", b"settings", "share_ppm", b"share_ppm", "tasks", b"tasks", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__past_use: _TypeAlias = _typing.Literal["past_use"]  # noqa: Y015
+    _WhichOneofArgType__past_use: _TypeAlias = _typing.Literal["_past_use", b"_past_use"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__past_use) -> _WhichOneofReturnType__past_use | None: ...
 
 Global___RoleView: _TypeAlias = RoleView  # noqa: Y015
 
@@ -853,6 +861,7 @@ class RoleSettings(_message.Message):
     GUARANTEE_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     PREEMPTION_FIELD_NUMBER: _builtins.int
+    HALF_LIFE_MS_FIELD_NUMBER: _builtins.int
     MIN_RUN_MS_FIELD_NUMBER: _builtins.int
     weight_milli: _builtins.int
     """The weight in thousandths.
@@ -861,6 +870,11 @@ class RoleSettings(_message.Message):
     """
     preemption: Global___Preemption.ValueType
     """Absent is inherited."""
+    half_life_ms: _builtins.int
+    """The time after which past use counts half, and changes the weight.
+
+    Between one hour and 90 days; 0: past use does not count.
+    """
     min_run_ms: _builtins.int
     """None of its tasks is preempted before it has run for so long.
 
@@ -892,11 +906,12 @@ class RoleSettings(_message.Message):
         guarantee: _abc.Iterable[_resources_pb2.NamedScalar] | None = ...,
         limit: _abc.Iterable[_resources_pb2.NamedScalar] | None = ...,
         preemption: Global___Preemption.ValueType = ...,
+        half_life_ms: _builtins.int = ...,
         min_run_ms: _builtins.int | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_min_run_ms", b"_min_run_ms", "_weight_milli", b"_weight_milli", "min_run_ms", b"min_run_ms", "weight_milli", b"weight_milli"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_run_ms", b"_min_run_ms", "_weight_milli", b"_weight_milli", "guarantee", b"guarantee", "limit", b"limit", "min_run_ms", b"min_run_ms", "preemption", b"preemption", "resource_weights", b"resource_weights", "weight_milli", b"weight_milli"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_run_ms", b"_min_run_ms", "_weight_milli", b"_weight_milli", "guarantee", b"guarantee", "half_life_ms", b"half_life_ms", "limit", b"limit", "min_run_ms", b"min_run_ms", "preemption", b"preemption", "resource_weights", b"resource_weights", "weight_milli", b"weight_milli"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__min_run_ms: _TypeAlias = _typing.Literal["min_run_ms"]  # noqa: Y015
     _WhichOneofArgType__min_run_ms: _TypeAlias = _typing.Literal["_min_run_ms", b"_min_run_ms"]  # noqa: Y015
@@ -908,6 +923,39 @@ class RoleSettings(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__weight_milli) -> _WhichOneofReturnType__weight_milli | None: ...
 
 Global___RoleSettings: _TypeAlias = RoleSettings  # noqa: Y015
+
+@_typing.final
+class PastUse(_message.Message):
+    """The past of a role beside its siblings'."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PART_PPM_FIELD_NUMBER: _builtins.int
+    SHARE_PPM_FIELD_NUMBER: _builtins.int
+    FACTOR_PPM_FIELD_NUMBER: _builtins.int
+    part_ppm: _builtins.int
+    """Its part of what it and its siblings used, the more recent the more.
+
+    What none of them used counts as divided by weight.
+    """
+    share_ppm: _builtins.int
+    """Its share by weight."""
+    factor_ppm: _builtins.int
+    """What its weight is multiplied by now: share over part, between 1/4 and 4."""
+    def __init__(
+        self,
+        *,
+        part_ppm: _builtins.int = ...,
+        share_ppm: _builtins.int = ...,
+        factor_ppm: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["factor_ppm", b"factor_ppm", "part_ppm", b"part_ppm", "share_ppm", b"share_ppm"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PastUse: _TypeAlias = PastUse  # noqa: Y015
 
 @_typing.final
 class UpdateRolesRequest(_message.Message):
@@ -959,6 +1007,7 @@ class RoleChange(_message.Message):
         PART_GUARANTEE: RoleChange._Part.ValueType  # 3
         PART_LIMIT: RoleChange._Part.ValueType  # 4
         PART_PREEMPTION: RoleChange._Part.ValueType  # 5
+        PART_HALF_LIFE: RoleChange._Part.ValueType  # 6
         PART_MIN_RUN: RoleChange._Part.ValueType  # 8
 
     class Part(_Part, metaclass=_PartEnumTypeWrapper): ...
@@ -968,6 +1017,7 @@ class RoleChange(_message.Message):
     PART_GUARANTEE: RoleChange.Part.ValueType  # 3
     PART_LIMIT: RoleChange.Part.ValueType  # 4
     PART_PREEMPTION: RoleChange.Part.ValueType  # 5
+    PART_HALF_LIFE: RoleChange.Part.ValueType  # 6
     PART_MIN_RUN: RoleChange.Part.ValueType  # 8
 
     ROLE_FIELD_NUMBER: _builtins.int

@@ -25,6 +25,7 @@ def settings_to_wire(settings: RoleSettings) -> pb.RoleSettings:
         limit=_to_wire(settings.limit),
         preemption=_PREEMPTION_OUT[settings.preemption],
         min_run_ms=settings.min_run_ms,
+        half_life_ms=settings.half_life_ms,
     )
 
 
@@ -39,6 +40,7 @@ def settings_from_wire(wire: pb.RoleSettings) -> RoleSettings:
         limit=_from_wire(wire.limit),
         preemption=_PREEMPTION[wire.preemption],
         min_run_ms=wire.min_run_ms if wire.HasField("min_run_ms") else None,
+        half_life_ms=wire.half_life_ms,
     )
     settings.check()
     return settings

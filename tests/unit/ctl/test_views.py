@@ -67,8 +67,10 @@ ROLE = pb.RoleView(
             {"cpus": 8000, "mem": 0},
             preemption=False,
             min_run_ms=600_000,
+            half_life_ms=604_800_000,
         )
     ),
+    past_use=pb.PastUse(part_ppm=610_000, share_ppm=400_000, factor_ppm=656_000),
     entitlement_ppm=600_000,
     used=wire("cpus:2"),
     share_ppm=500_000,
@@ -177,8 +179,8 @@ NAME   FRAMEWORK  ROLE      STATE                  SHARE  RUNNING  QUEUED  OFFER
 count  f1         ads/prod  connected, suppressed  0.667        2       0       1  cpus:2  -        3 <cpus:1> where rack equals r1       2h5m
 ROLE  WEIGHT  SHARE  ENTITLED  GUARANTEE  LIMIT           FRAMEWORKS  RUNNING  QUEUED  USED    OFFERED
 ads      2.5  0.500     0.600  cpus:4     cpus:8;mem:0MB           0        2       0  cpus:2  -
-ROLE  WEIGHT  RESOURCES  SHARE  ENTITLED
-ads      2.5  gpus=0.5   0.500     0.600
+ROLE  WEIGHT  RESOURCES  SHARE  ENTITLED  HALF-LIFE   PAST  FACTOR
+ads      2.5  gpus=0.5   0.500     0.600  7d         0.610   0.656
 ROLE  GUARANTEE  LIMIT           PREEMPTION  MIN-RUN  USED    OFFERED
 ads   cpus:4     cpus:8;mem:0MB  off         10m      cpus:2  -
 OFFER  FRAMEWORK  HOST  ROLE  LEASE  RESOURCES  FRAMEWORK-ID  AGENT-ID

@@ -36,19 +36,26 @@ from croupier.ctl.operation import UNCHANGED, ask, print_result
 from croupier.ctl.views.role import (
     QUOTAS,
     WEIGHTS,
+    half_life_text,
     has_quota,
     min_run_text,
     preemption_text,
     resource_weights_text,
 )
+from croupier.model.durations import parse_duration
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import check_role
 from croupier.model.preemption import parse_min_run
 from croupier.model.roles import RoleSettings, parse_amounts, parse_weight
+from croupier.process.cli import read_by
 from croupier.v1 import operator_pb2 as pb
 from croupier.wire.roles import settings_to_wire
 
-WEIGHT_PARTS = (pb.RoleChange.PART_WEIGHT, pb.RoleChange.PART_RESOURCE_WEIGHTS)
+WEIGHT_PARTS = (
+    pb.RoleChange.PART_WEIGHT,
+    pb.RoleChange.PART_RESOURCE_WEIGHTS,
+    pb.RoleChange.PART_HALF_LIFE,
+)
 QUOTA_PARTS = (
     pb.RoleChange.PART_GUARANTEE,
     pb.RoleChange.PART_LIMIT,
@@ -71,38 +78,43 @@ def weights_list(*, master: MasterFlag = LOCAL, as_json: JsonListFlag = False) -
 def weights_get(
     role: RoleName, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = False
 ) -> None:
-    """Show the weight of one role."""
+    """Show the weight of one role, and what its past use makes of it."""
     _show_role(master, role, WEIGHTS, as_json=as_json)
 
 
 @weights.command(name="set")
 def weights_set(
     role: RoleName,
-    weight: str,
+    weight: str | None = None,
     /,
     *,
     resource: Annotated[list[str] | None, Parameter(negative="")] = None,
+    half_life: Annotated[float | None, read_by(parse_duration)] = None,
     dry_run: DryRunFlag = False,
     force: ForceFlag = False,
     master: MasterFlag = LOCAL,
     as_json: JsonFlag = False,
 ) -> None:
-    """Set the weight of a role.
+    """Set the weight of a role, or how long its past use counts.
 
-    The weight takes effect at once, and stays until it is changed.
+    The weight takes effect at once, a half-life within a minute. Both stay until they are changed.
 
     Args:
-        weight: A number above 0, at most 1,000,000; may be a fraction, such as 0.5.
+        weight: A number above 0, at most 1,000,000; may be a fraction, such as 0.5. Without it,
+            only the half-life changes.
         resource: NAME=WEIGHT: multiplies the weight for that resource; may be repeated. These
             resource weights replace all earlier ones. Without this flag, earlier ones stay.
+        half_life: Past use counts half after this time, from 1h to 90d, such as 7d: a role that
+            used more than its share counts less until that is forgotten. Set it for all siblings.
+            0: past use does not count.
     """
-    wanted = weight_change(role, weight, resource or ())
+    wanted = weight_change(role, weight, resource or (), half_life)
     _change_role(wanted, Change(dry_run, master, as_json), force=force)
 
 
 @weights.command(name="remove")
 def weights_remove(role: RoleName, /, *, change: Change = CHANGE) -> None:
-    """Reset the weight of a role to the master's configuration, which is 1 by default."""
+    """Reset the weight of a role to the master's configuration, and its half-life to none."""
     _change_role(role_change(role, None, WEIGHT_PARTS), change)
 
 
@@ -170,8 +182,12 @@ def _show_role(target: Target, role: str, table: Table, *, as_json: bool) -> Non
         print_table(table, [found], sys.stdout)
 
 
-def weight_change(role: str, weight: str, resources: Sequence[str]) -> pb.RoleChange:
+def weight_change(
+    role: str, weight: str | None, resources: Sequence[str], half_life_s: float | None = None
+) -> pb.RoleChange:
     """Return the change of `weights set`, such as `cpus=2`; raises InvalidRequest if malformed."""
+    if weight is None and (resources or half_life_s is None):
+        raise InvalidRequest("give a weight, or --half-life alone")
     by_resource: dict[str, int] = {}
     for text in resources:
         name, equals, value = text.partition("=")
@@ -180,8 +196,14 @@ def weight_change(role: str, weight: str, resources: Sequence[str]) -> pb.RoleCh
         if name in by_resource:
             raise InvalidRequest(f"--resource {name} is given twice")
         by_resource[name] = parse_weight(f"the weight of {name}", value)
-    settings = RoleSettings(parse_weight(f"the weight of {role}", weight), by_resource)
-    return role_change(role, settings, WEIGHT_PARTS if by_resource else WEIGHT_PARTS[:1])
+    settings = RoleSettings(
+        parse_weight(f"the weight of {role}", "1" if weight is None else weight),
+        by_resource,
+        half_life_ms=round((half_life_s or 0) * 1000),
+    )
+    given = (weight is not None, bool(by_resource), half_life_s is not None)
+    parts = [part for part, is_given in zip(WEIGHT_PARTS, given, strict=True) if is_given]
+    return role_change(role, settings, parts)
 
 
 def quota_change(
@@ -240,6 +262,9 @@ def _differences(before: View, after: View) -> Iterator[str]:
     if before["resource_weights"] != after["resource_weights"]:
         was, now = (resource_weights_text(each["resource_weights"]) for each in (before, after))
         yield f"weights {was or 'none'} -> {now or 'none'}"
+    if before["half_life_s"] != after["half_life_s"]:
+        was, now = (half_life_text(each) for each in (before, after))
+        yield f"half-life {was or 'none'} -> {now or 'none'}"
     if before["preemption"] is not after["preemption"]:
         was, now = (preemption_text(each["preemption"]) for each in (before, after))
         yield f"preemption {was or 'inherited'} -> {now or 'inherited'}"

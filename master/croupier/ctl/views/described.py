@@ -12,7 +12,12 @@ from croupier.cli.terminal import View, many
 from croupier.ctl.views import agent as agents
 from croupier.ctl.views import framework as frameworks
 from croupier.ctl.views.framework import framework_lines, reason_lines
-from croupier.ctl.views.role import min_run_text, preemption_text, resource_weights_text
+from croupier.ctl.views.role import (
+    min_run_text,
+    past_text,
+    preemption_text,
+    resource_weights_text,
+)
 from croupier.ctl.views.task import TASKS
 from croupier.model.durations import duration_text
 from croupier.model.printable import printable
@@ -62,6 +67,9 @@ def role_page(found: View, width: int | None) -> Iterator[str]:
     role = found["role"]
     weights = resource_weights_text(role["resource_weights"])
     yield f"role {role['role']}: weight {role['weight']:g}" + (f" ({weights})" if weights else "")
+    past = past_text(role)
+    if past:
+        yield f"  it used {past}"
     yield f"  its share is {role['share']:.3f}, and it is entitled to {role['entitlement']:.3f}"
     for key in ("used", "offered"):
         yield f"  {key}: {role[key]['text'] or 'nothing'}"

@@ -9,7 +9,12 @@ from collections.abc import Iterator, Sequence
 
 from croupier.cli.table import Column, Table, age, amount, number, object_id, text
 from croupier.cli.terminal import View, demand_text, many, named, running
-from croupier.ctl.views.role import min_run_text, preemption_text, resource_weights_text
+from croupier.ctl.views.role import (
+    factor_text,
+    min_run_text,
+    preemption_text,
+    resource_weights_text,
+)
 from croupier.model.durations import duration_text
 
 # Policies that compare shares; only drf has entitlements.
@@ -146,6 +151,8 @@ def _role_parts(role: View, policy: str) -> Iterator[str]:
     weights = resource_weights_text(role["resource_weights"])
     if policy != "fifo":
         yield f"weight {role['weight']:g}" + (f" ({weights})" if weights else "")
+        if role["past_use"]:
+            yield f"times {factor_text(role)} for past use"
     if policy in _OF_SHARES:
         yield f"share {role['share']:.3f}"
     if policy == "drf":

@@ -24,10 +24,35 @@ def min_run_text(min_run_s: float | None) -> str:
     return "" if min_run_s is None else span_text(min_run_s)
 
 
+def half_life_text(role: View) -> str:
+    """Return the half-life of a role; empty if its past use does not count."""
+    return span_text(role["half_life_s"]) if role["half_life_s"] else ""
+
+
+def factor_text(role: View) -> str:
+    """Return what the weight is multiplied by for past use; empty if that does not count."""
+    return f"{role['past_use']['factor']:.3g}" if role["past_use"] else ""
+
+
+def past_text(role: View) -> str:
+    """Return what past use makes of the weight of a role; empty if it does not count."""
+    past = role["past_use"]
+    if not past:
+        return ""
+    return (
+        f"{past['part']:.0%} of the past (half-life {half_life_text(role)}) against a share of "
+        f"{past['share']:.0%}: its weight counts {past['factor']:.3g} times"
+    )
+
+
 def branch(role: str) -> str:
     """Return the last component of a role, indented by its depth."""
     above, _, last = role.rpartition("/")
     return "  " * (above.count("/") + 1) + last if above else last
+
+
+def _part_text(role: View) -> str:
+    return f"{role['past_use']['part']:.3f}" if role["past_use"] else ""
 
 
 _ROLE = Column(
@@ -60,6 +85,9 @@ WEIGHTS = Table(
         Column("RESOURCES", lambda view: resource_weights_text(view["resource_weights"]), rank=3),
         _SHARE,
         _ENTITLED,
+        Column("HALF-LIFE", half_life_text, rank=4),
+        Column("PAST", _part_text, is_number=True, rank=5),
+        Column("FACTOR", factor_text, is_number=True, rank=3),
     ),
     "no roles have frameworks or settings",
 )

@@ -19,6 +19,7 @@ from croupier.master.allocator.holds import Holds
 from croupier.master.allocator.memberships import DemandChanges
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.passes import Passes, Promises
+from croupier.master.allocator.past_use import PastUse
 from croupier.master.allocator.pending_demand import Shape
 from croupier.master.allocator.policies import Policy
 from croupier.master.allocator.preemptor import Preemptor
@@ -156,6 +157,13 @@ class Allocator:
             if isinstance(node, Leaf):
                 self._waiters.update_surplus(node)
         self._agents.mark_all_dirty()
+
+    def set_past(self, past: Mapping[Role, PastUse]) -> None:
+        """Let past use change the weights of these roles, and of no others.
+
+        No agent is visited for that: what is free now, nobody could use.
+        """
+        self._tree.set_past(past)
 
     # Frameworks.
 

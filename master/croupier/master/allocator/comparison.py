@@ -24,7 +24,7 @@ from croupier.master.allocator.node import (
 from croupier.master.allocator.policies.policy import least, needy
 from croupier.master.allocator.share import Totals
 from croupier.master.allocator.tree import Tree
-from croupier.model.roles import RoleSettings, format_amounts
+from croupier.model.roles import format_amounts
 from croupier.model.scalar import MILLI, format_milli
 
 # The reason under policies that compare no amounts.
@@ -55,7 +55,7 @@ def taker_text(taker: Taker, leaf: Leaf, policy: str, totals: Totals) -> str:
         measure += " over weight"
     one, two = (
         f"of {_name(side)} {float(_measured(side, policy, totals)):.3f}"
-        + (f" (weight {_weight(side.settings)})" if is_weighted else "")
+        + (f" (weight {_weight(side)})" if is_weighted else "")
         for side in sides
     )
     return f"{text}; {measure} {one}, {two}"
@@ -63,7 +63,7 @@ def taker_text(taker: Taker, leaf: Leaf, policy: str, totals: Totals) -> str:
 
 def _measured(node: Node, policy: str, totals: Totals) -> Fraction:
     """Return the measure that the policy compares, over the weights of the node."""
-    weight = Fraction(node.settings.weight, MILLI)
+    weight = Fraction(node.weight, MILLI)
     match policy:
         case "asset":
             shares = (totals.share({name: milli}) for name, milli in node.held.items())
@@ -77,7 +77,7 @@ def _measured(node: Node, policy: str, totals: Totals) -> Fraction:
 
 
 def _is_weighted(node: Node) -> bool:
-    return node.settings.weight != MILLI or bool(node.settings.resource_weights)
+    return node.weight != MILLI or bool(node.settings.resource_weights)
 
 
 def guaranteed_node(leaf: Leaf) -> RoleNode | None:
@@ -94,11 +94,15 @@ def _name(node: Node) -> str:
     return f"role {node.role}" if isinstance(node, RoleNode) else node.name
 
 
-def _weight(settings: RoleSettings) -> str:
+def _weight(node: Node) -> str:
+    settings = node.settings
     by_resource = [
         f"{name} x {format_milli(milli)}" for name, milli in settings.resource_weights.items()
     ]
-    return ", ".join([format_milli(settings.weight), *by_resource])
+    weight = format_milli(node.weight)
+    if node.weight != settings.weight:
+        weight += f" for past use, instead of {format_milli(settings.weight)}"
+    return ", ".join([weight, *by_resource])
 
 
 def is_ahead(tree: Tree, one: Leaf, other: Leaf, unit: Mapping[str, int], units: int = 1) -> bool:

@@ -271,7 +271,7 @@ def _imagine(tree: Tree, changes: Mapping[Role, RoleSettings]) -> dict[Node, Rol
     for node in sorted(touched, key=lambda node: node.depth, reverse=True):
         copy = RoleNode(node.role, None, 0)
         copy.settings = changes.get(node.role, node.settings)
-        copy.weight = copy.settings.weight
+        copy.weight = tree.weight_of(node.role, copy.settings)
         copy.direction_sum = dict(node.direction_sum)
         for child in below.get(node, ()):
             add_amounts(copy.direction_sum, found[child].weighted_direction or {}, 1)

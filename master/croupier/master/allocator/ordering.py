@@ -11,10 +11,11 @@ from typing import Any
 
 from croupier.master.allocator.entitlements import direction_of
 from croupier.master.allocator.node import DEFAULT, Amounts, Branch, Leaf, Level, Node, RoleNode
+from croupier.master.allocator.past_use import counted_weight
 from croupier.master.allocator.policies import Policy
 from croupier.master.allocator.profiles import Profile
 from croupier.master.allocator.share import Totals
-from croupier.model.roles import RoleSettings
+from croupier.model.roles import HIGHEST_FACTOR, RoleSettings
 
 Entry = tuple[Any, ...]
 
@@ -43,7 +44,10 @@ class Ordering:
 
     def note_weight(self, settings: RoleSettings) -> None:
         """Make room for the weights of a role."""
-        bits = max(settings.weight, 1000).bit_length()
+        heaviest = settings.weight
+        if settings.half_life_ms:
+            heaviest = counted_weight(heaviest, HIGHEST_FACTOR)
+        bits = max(heaviest, 1000).bit_length()
         if settings.resource_weights:
             bits += max(1000, *settings.resource_weights.values()).bit_length()
         if bits > self._weight_bits:

@@ -17,6 +17,7 @@ from croupier.master.allocator.node import (
     RoleNode,
     add_amounts,
 )
+from croupier.master.allocator.past_use import PastUse
 from croupier.master.allocator.pending_demand import MANY
 from croupier.master.allocator.reasons import PassedOver
 from croupier.master.allocator.room import Room, room_for
@@ -37,6 +38,7 @@ class RoleStatus:
         frameworks: the number that subscribe to it, or still hold resources in it.
         tasks: the number that have not ended.
         queued: those of them that wait for an agent.
+        past: its past use, if that changes its weight.
     """
 
     role: Role
@@ -48,6 +50,7 @@ class RoleStatus:
     frameworks: int = 0
     tasks: int = 0
     queued: int = 0
+    past: PastUse | None = None
 
 
 class Queries:
@@ -101,11 +104,25 @@ class Queries:
         """Return the roles that have frameworks at or below them, in the order of arrival."""
         return self._tree.roles.keys()
 
+    def alive_below(self, role: Role) -> tuple[set[Role], int]:
+        """Return the roles right below that hold or want something, and what its own weigh.
+
+        Its own are the frameworks and principals right below it; the role "" is above all roles.
+        """
+        found, weight = set[Role](), 0
+        node = self._tree.roles.get(role) if role else self._tree.root
+        for each in node.below() if node is not None else ():
+            if isinstance(each, RoleNode) and each.is_alive:
+                found.add(each.role)
+            elif each.is_alive:
+                weight += each.weight
+        return found, weight
+
     def role_status(self, role: Role, tasks: int = 0, queued: int = 0) -> RoleStatus:
         """Return the status of a role with `tasks` live tasks. O(nodes below it + depth)."""
         node, settings = self._tree.roles.get(role), self._tree.settings.get(role, DEFAULT)
         if node is None:
-            return RoleStatus(role, settings)
+            return RoleStatus(role, settings, past=self._tree.past.get(role))
         offered = {name: milli - node.used.get(name, 0) for name, milli in node.held.items()}
         leaves = [each for each in node.nodes() if isinstance(each, Leaf)]
         return RoleStatus(
@@ -118,6 +135,7 @@ class Queries:
             len({leaf.framework_id for leaf in leaves} - {NO_FRAMEWORK}),
             tasks,
             queued,
+            self._tree.past.get(role),
         )
 
     def used_by_role(self) -> dict[Role, Mapping[str, int]]:
@@ -138,6 +156,10 @@ class Queries:
     def what_if(self, changes: Mapping[Role, RoleSettings]) -> WhatIf:
         """Return the entitlements as they would be with other settings of some roles."""
         return WhatIf(self._tree, changes)
+
+    def past_use(self, role: Role) -> PastUse | None:
+        """Return the role's past use, if that changes its weight."""
+        return self._tree.past.get(role)
 
     def over_limit(self, role: Role) -> set[str]:
         """Return the resources that the role holds more of than its limit."""

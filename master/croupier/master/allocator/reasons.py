@@ -37,6 +37,7 @@ class Cause(Enum):
     HELD = "held for another"
     HOLDS = "its holds"
     VOLUMES = "its volumes"
+    PAST_USE = "past use"
     BACKS_OFF = "unanswered offers"
     OFFER_FULL = "offer is full"
     GANG = "gang"

@@ -26,6 +26,7 @@ from croupier.master.allocator.node import (
     limited_at,
 )
 from croupier.master.allocator.ordering import Entry, Ordering
+from croupier.master.allocator.past_use import PastUse, counted_weight
 from croupier.master.allocator.pending_demand import PendingDemand, resources_of
 from croupier.master.allocator.policies import Drf, Policy
 from croupier.master.allocator.profiles import Profile
@@ -47,6 +48,7 @@ class Tree:
         takers: the frameworks that were dealt to last, the latest last.
         askers: the leaves with demand for a resource, by its name.
         kinds: the kinds of the leaves' demand.
+        past: the past use of the roles whose weight it changes.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Tree:
         self._entitlements: tuple[int, Entitlements] | None = None
         self.askers: dict[str, dict[Leaf, None]] = {}
         self.kinds = Kinds()
+        self.past: dict[Role, PastUse] = {}
         self._arrivals = 0
         for each in self.settings.values():
             self.ordering.note_weight(each)
@@ -149,6 +152,25 @@ class Tree:
                 node.limited = limited_at(node.role_node)
                 self.unpark(node)
         self.ordering.update_from(role_node)
+
+    def set_past(self, past: Mapping[Role, PastUse]) -> None:
+        """Let past use change the weights of these roles, and of no others.
+
+        O(changed roles x depth x log n).
+        """
+        before, self.past = self.past, dict(past)
+        for role in sorted(before.keys() | past.keys()):
+            role_node = self.roles.get(role)
+            if role_node is not None and before.get(role) != past.get(role):
+                weight = role_node.weight
+                self._apply(role_node)
+                if role_node.weight != weight:
+                    self.ordering.update_from(role_node)
+
+    def weight_of(self, role: Role, settings: RoleSettings) -> int:
+        """Return the weight that a role with these settings has now, in thousandths."""
+        past = self.past.get(role) if settings.half_life_ms else None
+        return settings.weight if past is None else counted_weight(settings.weight, past.factor)
 
     def unpark(self, leaf: Leaf) -> bool:
         """End the leaf's wait at limits; return whether it was newly listed."""
@@ -374,7 +396,7 @@ class Tree:
 
     def _apply(self, role_node: RoleNode) -> None:
         role_node.settings = self.settings.get(role_node.role, DEFAULT)
-        role_node.weight = role_node.settings.weight
+        role_node.weight = self.weight_of(role_node.role, role_node.settings)
 
     def _next_arrival(self) -> int:
         self._arrivals += 1

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from croupier.master.core import hold_charges
 from croupier.master.core.effects import Save
+from croupier.master.core.past_use import past_use
 from croupier.master.core.state import State
 from croupier.master.core.usage_buckets import Account
 from croupier.master.core.usage_records import deletions, record_of
@@ -46,3 +47,11 @@ def on_accounting(state: State, wall_ms: int) -> Iterator[Save]:
             yield Save(record_of(bucket, account, wall_ms))
     for bucket in closed.forgotten:
         yield from map(Save, deletions(bucket))
+    apply_past_use(state)
+
+
+def apply_past_use(state: State) -> None:
+    """Let what roles with a half-life have used change their weights, up to the last step."""
+    usage, allocator = state.usage, state.allocator
+    if usage.closed_ms is not None:
+        allocator.set_past(past_use(usage.history, allocator.queries, usage.closed_ms))

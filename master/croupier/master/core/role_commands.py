@@ -13,6 +13,7 @@ from croupier.master.core.authorisation import finds_in_role, require
 from croupier.master.core.effects import Effect, Happened, Save
 from croupier.master.core.events import OperatorCommand
 from croupier.master.core.facts import RoleChanged
+from croupier.master.core.on_accounting import apply_past_use
 from croupier.master.core.on_allocation import rescind
 from croupier.master.core.records import ForgetRole, RoleRecord
 from croupier.master.core.state import State
@@ -82,6 +83,7 @@ class UpdateRoles(OperatorCommand[RolesMoved]):
         else:
             for role, settings in wanted.items():
                 yield from _set(state, role, settings, self)
+            apply_past_use(state)
             for role, settings in wanted.items():
                 yield from _rescind_over(state, role, settings, now)
             after = [queries.role_status(each.role, each.tasks, each.queued) for each in before]

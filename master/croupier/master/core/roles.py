@@ -36,6 +36,7 @@ class RolePart(Enum):
     LIMIT = "limit"
     PREEMPTION = "preemption"
     MIN_RUN = "min_run_ms"
+    HALF_LIFE = "half_life_ms"
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,7 @@ def recover_state(
         _recover_gangs(state, known)
     on_accounting.count_changes(state)
     state.usage.note_found()
+    on_accounting.apply_past_use(state)
     return state
 
 

@@ -126,6 +126,11 @@ def _amounts(
     }
 
 
+def _factor(series: RoleSeries, role: Role) -> float:
+    past = series.queries.past_use(role)
+    return 1.0 if past is None else past.factor / 1000
+
+
 def _held(series: RoleSeries) -> dict[tuple[str, ...], float]:
     held = held_by_role(series.state)
     found: dict[tuple[str, ...], float] = {}
@@ -178,6 +183,12 @@ ROLES: Final[tuple[Family[RoleSeries], ...]] = (
         "role_weight",
         "Weight of a role.",
         lambda series: {str(role): each.weight / 1000 for role, each in _settings(series)},
+        ("role",),
+    ),
+    Family(
+        "role_weight_factor",
+        "What past use multiplies the weight of a role by; 1 without a half-life.",
+        lambda series: {str(role): _factor(series, role) for role in series.members},
         ("role",),
     ),
     Family(

@@ -26,10 +26,13 @@ from croupier.master.core.roles import count_tasks, in_tree_order
 from croupier.master.core.state import State
 from croupier.master.services import views
 from croupier.master.services.visibility import Visibility
+from croupier.model.durations import duration_text
 from croupier.model.errors import NotFound
 from croupier.model.ids import AgentId, FrameworkId, HoldId, Role, short_id
 from croupier.model.principal import ANONYMOUS, Principal
 from croupier.model.resources import total_of
+from croupier.model.roles import EVEN, ancestors
+from croupier.model.scalar import format_milli
 from croupier.v1 import operator_pb2 as pb
 
 # Causes that lie in a role, mostly another one, with the text for callers that may not view it.
@@ -75,6 +78,7 @@ def view_reasons(
     if not visible.has_all:
         roles = visible.roles_of(framework)
         reasons = [_redacted(each, visible, caller) for each in reasons if each.role in roles]
+    reasons = [*reasons, *_past_use(state, reasons, visible)]
     return pb.ExplainResponse(
         reasons=[reason_to_wire(named_reason(state, each, framework_id)) for each in reasons],
         framework=views.view_framework(state, framework, now, visible),
@@ -172,6 +176,27 @@ def _volumes(state: State, framework: Framework) -> Iterable[PassedOver]:
             f" {names} and is {agent.state_name}"
         )
         yield PassedOver(Cause.VOLUMES, 1, detail, task.role, agent.agent_id)
+
+
+def _past_use(
+    state: State, reasons: Iterable[PassedOver], visible: Visibility
+) -> Iterable[PassedOver]:
+    """Yield what the past use of the waiting roles, and of those above, makes of their weights."""
+    queries = state.allocator.queries
+    waiting = dict.fromkeys(each.role for each in reasons if each.cause not in _OF_ITS_OWN)
+    for role in waiting:
+        for each in filter(visible.has_role, (role, *ancestors(role))):
+            past = queries.past_use(each)
+            if past is None or past.factor == EVEN:
+                continue
+            half_life_s = queries.roles()[each].half_life_ms / 1000
+            detail = (
+                f"{each} used {past.part_ppm / 1_000_000:.0%} of the past"
+                f" (half-life {duration_text(half_life_s)}) against a share of"
+                f" {past.share_ppm / 1_000_000:.0%}: its weight counts"
+                f" {format_milli(past.factor)} times now"
+            )
+            yield PassedOver(Cause.PAST_USE, 0, detail, role)
 
 
 def _preemption(

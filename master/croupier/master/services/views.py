@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Final
 
 from croupier.master.allocator import Cause, PassedOver
+from croupier.master.allocator.past_use import PastUse
 from croupier.master.allocator.queries import RoleStatus
 from croupier.master.core.agent_status import AgentStatus, DrainProgress
 from croupier.master.core.agents import Agent, AgentState
@@ -92,6 +93,7 @@ def view_master(state: State, now: float, caller: Principal = ANONYMOUS) -> pb.G
 
 def view_role(status: RoleStatus) -> pb.RoleView:
     """Return the view of a role and everything below it."""
+    past = status.past
     return pb.RoleView(
         role=status.role,
         settings=settings_to_wire(status.settings),
@@ -102,7 +104,13 @@ def view_role(status: RoleStatus) -> pb.RoleView:
         frameworks=status.frameworks,
         tasks=status.tasks,
         queued=status.queued,
+        past_use=None if past is None else _past_use(past),
     )
+
+
+def _past_use(past: PastUse) -> pb.PastUse:
+    part, share, factor_ppm = past.part_ppm, past.share_ppm, past.factor * 1000
+    return pb.PastUse(part_ppm=part, share_ppm=share, factor_ppm=factor_ppm)
 
 
 def view_moved(

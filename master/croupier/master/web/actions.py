@@ -173,6 +173,7 @@ def change_of(change: Mapping[str, Any]) -> pb.RoleChange:
         parse_amounts(change.get("limit", "")),
         PREEMPTION[change.get("preemption", "inherit")],
         parse_min_run(change.get("min_run", "inherit")),
+        read_duration(change.get("half_life", "0s")),
     )
     settings.check()
     return pb.RoleChange(role=role, settings=settings_to_wire(settings), parts=parts)

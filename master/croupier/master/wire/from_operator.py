@@ -22,6 +22,7 @@ _PARTS = {
     pb.RoleChange.PART_LIMIT: RolePart.LIMIT,
     pb.RoleChange.PART_PREEMPTION: RolePart.PREEMPTION,
     pb.RoleChange.PART_MIN_RUN: RolePart.MIN_RUN,
+    pb.RoleChange.PART_HALF_LIFE: RolePart.HALF_LIFE,
 }
 
 

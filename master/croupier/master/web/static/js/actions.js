@@ -151,7 +151,8 @@ export function roleActions(role, done) {
   const value = (of) => of.querySelector("input").value.trim();
   const weight = button("Weight", () => {
     const of = field("Weight", { value: String(role.weight), inputmode: "decimal", name: "weight" }, "its part beside the roles next to it; 1 by default");
-    opened(`Weight of ${role.role}`, [of], () => ({ role: role.role, weight: Number(value(of)) }));
+    const half = field("Half-life", { value: role.half_life_s ? `${role.half_life_s / 3600}h` : "0s", name: "half_life" }, "past use counts half after this time, such as 7d; 0s: it does not count");
+    opened(`Weight of ${role.role}`, [of, half], () => ({ role: role.role, weight: Number(value(of)), half_life: value(half) }));
   }, { class: "quiet small", "aria-label": `Change the weight of ${role.role}` });
   const quota = button("Quota", () => {
     const guarantee = field("Guarantee", { value: role.guarantee.text, name: "guarantee" }, settingsHint);
