@@ -37,6 +37,7 @@ def check_state(state: State) -> None:
         _check_agent(state, agent)
     check_holds(state)
     check_usage(state)
+    check_reservations(state)
     for framework in state.frameworks.values():
         _check_framework(state, framework)
         # Those that recovery found are decided about in the first step.
@@ -47,6 +48,29 @@ def check_state(state: State) -> None:
         assert state.frameworks[offer.framework_id].offers[offer.offer_id] is offer
     for session, peer in state.peers.items():
         assert peer.session == session
+
+
+def check_reservations(state: State) -> None:
+    """Assert that no two reservations overlap, and that exactly those that bind are pooled."""
+    known = list(state.reservations.values())
+    for each in known:
+        assert len(set(each.agent_ids)) == len(each.agent_ids) <= each.wanted.agents
+        for other in known:
+            if other is not each and not set(each.agent_ids).isdisjoint(other.agent_ids):
+                assert not each.times.overlaps(other.times), (each, other)
+    pooled = {
+        (agent_id, reservation.name)
+        for agent_id in state.agents
+        for reservation in state.allocator.reservations.of(agent_id)
+        if reservation.name in state.reservations
+    }
+    assert pooled == {
+        (agent_id, each.reservation_id)
+        for each in known
+        if each.binds
+        for agent_id in each.agent_ids
+        if agent_id in state.agents
+    }
 
 
 def check_usage(state: State) -> None:

@@ -53,6 +53,7 @@ API_PATHS = (
     "/api/v1/offers",
     "/api/v1/openapi.json",
     "/api/v1/overview",
+    "/api/v1/reservations",
     "/api/v1/roles",
     "/api/v1/roles/{role}",
     "/api/v1/tasks",
@@ -72,6 +73,7 @@ API_ACTIONS = (
     "/api/v1/agents/{agent_id}/reactivate",
     "/api/v1/frameworks/{framework_id}/teardown",
     "/api/v1/holds/{hold_id}/release",
+    "/api/v1/reservations/{reservation_id}/delete",
     "/api/v1/roles",
     "/api/v1/tasks/{framework_id}/{task_id}/kill",
 )

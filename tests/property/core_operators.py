@@ -19,14 +19,17 @@ from croupier.master.core.agent_commands import (
 from croupier.master.core.agent_status import AgentStatus, agent_status
 from croupier.master.core.agents import AgentState
 from croupier.master.core.effects import Answer
-from croupier.master.core.events import TimePassed
+from croupier.master.core.events import AccountingDue, TimePassed
 from croupier.master.core.framework_commands import OperatorKill
 from croupier.master.core.hold_commands import CreateHold, ReleaseHold
+from croupier.master.core.reservation_commands import CreateReservation, DeleteReservation
+from croupier.master.core.reservations import NewReservation, Times
 from croupier.master.core.tasks import Task
 from croupier.model.ids import AgentId, FrameworkId, HoldId, Role, TaskId
+from croupier.model.reservation import DAY_MS
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
-from tests.harness.secured_world import ADMIN, caller
+from tests.harness.secured_world import ADMIN, NOW_MS, caller
 from tests.property.core_world import AMOUNTS, ROLES, CoreWorld, may_administer
 
 
@@ -124,3 +127,30 @@ class OperatorRules(CoreWorld):
         known = list(self.world.state.holds)
         if known:
             self.world.do(ReleaseHold(1, known[pick % len(known)], "", ADMIN))
+
+    @rule(
+        role=st.sampled_from(ROLES),
+        agents=st.integers(1, 3),
+        begin_s=st.sampled_from([0, 5, 60]),
+        length_s=st.sampled_from([10, 100]),
+        is_daily=st.booleans(),
+        notice_s=st.sampled_from([0, 5, 100]),
+    )
+    def an_operator_reserves_agents(
+        self, role: Role, agents: int, begin_s: int, length_s: int, is_daily: bool, notice_s: int
+    ) -> None:
+        wall_ms = NOW_MS + round(1000 * self.world.now)
+        begin_ms = wall_ms + 1000 * begin_s
+        times = Times(begin_ms, begin_ms + 1000 * length_s, DAY_MS if is_daily else 0)
+        wanted = NewReservation(role, agents, times, notice_ms=1000 * notice_s)
+        self.world.do(CreateReservation(1, wanted, wall_ms, "", ADMIN))
+
+    @rule(pick=st.integers(0, 9))
+    def an_operator_deletes_a_reservation(self, pick: int) -> None:
+        known = list(self.world.state.reservations)
+        if known:
+            self.world.do(DeleteReservation(1, known[pick % len(known)], "", ADMIN))
+
+    @rule(jump_s=st.sampled_from([0, 0, -30, 30, 100_000]))
+    def the_time_of_day_is_told(self, jump_s: int) -> None:
+        self.world.do(AccountingDue(NOW_MS + round(1000 * (self.world.now + jump_s))))

@@ -76,6 +76,8 @@ SUMMARIES: Final = {
     "page": "Print the address of the web page, and how to sign in to it.",
     "quota": "List or change the guarantees and limits of roles.",
     "replay": "Replay a master's event log: check its decisions, or compare other settings.",
+    "reservations": "List the reservations of agents for roles.",
+    "reserve": "Reserve agents for a role and the roles below it, from a certain time on.",
     "roles": "List roles as a tree: weights, shares, guarantees and limits.",
     "task": "Show a task. `croupier tasks` lists them.",
     "tasks": "List tasks that run or have ended recently.",
@@ -83,6 +85,7 @@ SUMMARIES: Final = {
     "top": (
         "Show the cluster live: resources, failed tasks, agents with problems, roles, frameworks."
     ),
+    "unreserve": "Delete a reservation, with all its later occurrences.",
     "usage": "Show who used how much of the cluster in a time: this month, if none is given.",
     "volumes": "List the volumes of agents, and orphans: directories without a hold.",
     "weights": (
@@ -93,13 +96,18 @@ SUMMARIES: Final = {
 # The modules of commands that do not have the name of their module.
 _MODULES: Final = {
     **dict.fromkeys(
-        (*("agents", "frameworks", "holds"), *("offers", "roles", "tasks", "volumes")), "lists"
+        (
+            *("agents", "frameworks", "holds"),
+            *("offers", "reservations", "roles", "tasks", "volumes"),
+        ),
+        "lists",
     ),
     **dict.fromkeys(("cp", "logs"), "files"),
     **dict.fromkeys(("quota", "weights"), "role_settings"),
     **dict.fromkeys(("describe", "kill"), "task"),
     "complete": "completion",
     "drain": "agent",
+    "unreserve": "reserve",
     "why": "framework",
 }
 

@@ -28,7 +28,7 @@ from croupier.cli.connection import (
 from croupier.cli.flags import Target
 from croupier.cli.table import Column, Table, print_table
 from croupier.cli.terminal import View
-from croupier.ctl.views import agent, framework, hold, role, task
+from croupier.ctl.views import agent, framework, hold, reservation, role, task
 from croupier.model.errors import Conflict, InvalidRequest, NotFound
 from croupier.model.ids import check_id, short_id
 from croupier.v1 import operator_pb2 as pb
@@ -47,6 +47,7 @@ TABLES: Final = {
     "frameworks": framework.FRAMEWORKS,
     "holds": hold.HOLDS,
     "offers": task.OFFERS,
+    "reservations": reservation.RESERVATIONS,
     "roles": role.ROLES,
     "tasks": task.TASKS,
 }

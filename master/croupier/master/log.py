@@ -50,6 +50,8 @@ EVENTS: Final[Mapping[type[facts.Fact], tuple[str, int]]] = {
     facts.TaskLined: ("task_lined", logging.DEBUG),
     facts.HoldMade: ("hold_made", logging.INFO),
     facts.HoldEnded: ("hold_ended", logging.INFO),
+    facts.ReservationMade: ("reservation_made", logging.INFO),
+    facts.ReservationChanged: ("reservation_changed", logging.INFO),
 }
 _FIELDS: Final = {kind: tuple(field.name for field in fields(kind)) for kind in EVENTS}
 

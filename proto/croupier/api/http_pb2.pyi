@@ -217,6 +217,106 @@ class ReleaseRequest(_message.Message):
 Global___ReleaseRequest: _TypeAlias = ReleaseRequest  # noqa: Y015
 
 @_typing.final
+class ReservationRequest(_message.Message):
+    """A reservation of agents for a role."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROLE_FIELD_NUMBER: _builtins.int
+    AGENTS_FIELD_NUMBER: _builtins.int
+    BEGIN_TIME_MS_FIELD_NUMBER: _builtins.int
+    END_TIME_MS_FIELD_NUMBER: _builtins.int
+    EVERY_FIELD_NUMBER: _builtins.int
+    NOTICE_FIELD_NUMBER: _builtins.int
+    LEAST_FIELD_NUMBER: _builtins.int
+    CONSTRAINTS_FIELD_NUMBER: _builtins.int
+    RESERVATION_ID_FIELD_NUMBER: _builtins.int
+    role: _builtins.str
+    """Frameworks in this role and below it are offered the agents."""
+    agents: _builtins.int
+    """How many agents; absent: 1."""
+    begin_time_ms: _builtins.int
+    """In milliseconds since the epoch."""
+    end_time_ms: _builtins.int
+    every: _builtins.str
+    """`day` or `week`; absent: it does not begin again."""
+    notice: _builtins.str
+    """How long before it begins others are kept away from its agents, except for tasks that end
+    before; absent: `1h`.
+    """
+    least: _builtins.str
+    """What each agent has at least in all, such as `cpus:8`; absent: any agent."""
+    reservation_id: _builtins.str
+    """Absent: the master makes one."""
+    @_builtins.property
+    def constraints(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Such as `rack equals r1`; all must hold on each agent."""
+
+    def __init__(
+        self,
+        *,
+        role: _builtins.str = ...,
+        agents: _builtins.int | None = ...,
+        begin_time_ms: _builtins.int = ...,
+        end_time_ms: _builtins.int = ...,
+        every: _builtins.str | None = ...,
+        notice: _builtins.str | None = ...,
+        least: _builtins.str | None = ...,
+        constraints: _abc.Iterable[_builtins.str] | None = ...,
+        reservation_id: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agents", b"_agents", "_every", b"_every", "_least", b"_least", "_notice", b"_notice", "_reservation_id", b"_reservation_id", "agents", b"agents", "every", b"every", "least", b"least", "notice", b"notice", "reservation_id", b"reservation_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agents", b"_agents", "_every", b"_every", "_least", b"_least", "_notice", b"_notice", "_reservation_id", b"_reservation_id", "agents", b"agents", "begin_time_ms", b"begin_time_ms", "constraints", b"constraints", "end_time_ms", b"end_time_ms", "every", b"every", "least", b"least", "notice", b"notice", "reservation_id", b"reservation_id", "role", b"role"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__agents: _TypeAlias = _typing.Literal["agents"]  # noqa: Y015
+    _WhichOneofArgType__agents: _TypeAlias = _typing.Literal["_agents", b"_agents"]  # noqa: Y015
+    _WhichOneofReturnType__every: _TypeAlias = _typing.Literal["every"]  # noqa: Y015
+    _WhichOneofArgType__every: _TypeAlias = _typing.Literal["_every", b"_every"]  # noqa: Y015
+    _WhichOneofReturnType__least: _TypeAlias = _typing.Literal["least"]  # noqa: Y015
+    _WhichOneofArgType__least: _TypeAlias = _typing.Literal["_least", b"_least"]  # noqa: Y015
+    _WhichOneofReturnType__notice: _TypeAlias = _typing.Literal["notice"]  # noqa: Y015
+    _WhichOneofArgType__notice: _TypeAlias = _typing.Literal["_notice", b"_notice"]  # noqa: Y015
+    _WhichOneofReturnType__reservation_id: _TypeAlias = _typing.Literal["reservation_id"]  # noqa: Y015
+    _WhichOneofArgType__reservation_id: _TypeAlias = _typing.Literal["_reservation_id", b"_reservation_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__agents) -> _WhichOneofReturnType__agents | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__every) -> _WhichOneofReturnType__every | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__least) -> _WhichOneofReturnType__least | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__notice) -> _WhichOneofReturnType__notice | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reservation_id) -> _WhichOneofReturnType__reservation_id | None: ...
+
+Global___ReservationRequest: _TypeAlias = ReservationRequest  # noqa: Y015
+
+@_typing.final
+class UnreserveRequest(_message.Message):
+    """The deletion of a reservation."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    dry_run: _builtins.bool
+    """Change nothing; return what would happen."""
+    def __init__(
+        self,
+        *,
+        dry_run: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_dry_run", b"_dry_run", "dry_run", b"dry_run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dry_run", b"_dry_run", "dry_run", b"dry_run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__dry_run: _TypeAlias = _typing.Literal["dry_run"]  # noqa: Y015
+    _WhichOneofArgType__dry_run: _TypeAlias = _typing.Literal["_dry_run", b"_dry_run"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__dry_run) -> _WhichOneofReturnType__dry_run | None: ...
+
+Global___UnreserveRequest: _TypeAlias = UnreserveRequest  # noqa: Y015
+
+@_typing.final
 class RolesRequest(_message.Message):
     """Changes of roles: all of them, or none."""
 
@@ -441,6 +541,31 @@ class HoldAction(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HoldAction: _TypeAlias = HoldAction  # noqa: Y015
+
+@_typing.final
+class ReservationAction(_message.Message):
+    """A reservation that was made or deleted, or that would be deleted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    RESERVATION_FIELD_NUMBER: _builtins.int
+    dry_run: _builtins.bool
+    @_builtins.property
+    def reservation(self) -> _operator_pb2.ReservationView: ...
+    def __init__(
+        self,
+        *,
+        dry_run: _builtins.bool = ...,
+        reservation: _operator_pb2.ReservationView | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["reservation", b"reservation"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "reservation", b"reservation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReservationAction: _TypeAlias = ReservationAction  # noqa: Y015
 
 @_typing.final
 class TeardownAction(_message.Message):

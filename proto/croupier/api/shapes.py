@@ -224,6 +224,8 @@ FIELDS: Final[Mapping[str, Form]] = {
     "Group.members": Form(array(STRING), sorted),
     "KillRequest.grace": Form(DURATION),
     "RoleChange.half_life": Form(DURATION),
+    "ReservationRequest.every": Form({**STRING, "enum": ["", "day", "week"]}),
+    "ReservationRequest.notice": Form(DURATION),
     "RoleChange.preemption": Form({**STRING, "enum": list(PREEMPTION)}),
     "RoleChange.reset": Form(array({**STRING, "enum": list(PARTS_OF_ROLE)})),
     "RoleSettings.guarantee": _SCALARS,
@@ -297,6 +299,9 @@ SHAPES: Final[Mapping[str, Shape]] = {
     ),
     "HoldRequest": Shape(required="agent role resources"),
     "HoldView": Shape("Hold", nullable="ttl_left_s"),
+    "ReservationRequest": Shape(required="role begin_time_ms end_time_ms"),
+    "ReservationView": Shape("Reservation"),
+    "UnreserveRequest": Shape(required=""),
     "Isolation": Shape(nullable="image"),
     "KillRequest": Shape(required=""),
     "ListMastersResponse": Shape(
@@ -393,6 +398,6 @@ SHAPES: Final[Mapping[str, Shape]] = {
             without="now_ms",
             nullable="next",
         )
-        for noun in ("Agent", "Framework", "Hold", "Offer", "Role", "Task")
+        for noun in ("Agent", "Framework", "Hold", "Offer", "Reservation", "Role", "Task")
     },
 }

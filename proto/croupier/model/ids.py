@@ -17,6 +17,7 @@ AgentId = NewType("AgentId", str)
 FrameworkId = NewType("FrameworkId", str)
 HoldId = NewType("HoldId", str)
 OfferId = NewType("OfferId", str)
+ReservationId = NewType("ReservationId", str)
 TaskId = NewType("TaskId", str)
 Role = NewType("Role", str)
 
@@ -30,13 +31,14 @@ MAX_ROLES_BYTES = 4096
 MAX_ROLES_COMPONENTS = 128
 DEFAULT_ROLE = Role("*")
 NO_HOLD = HoldId("")
+NO_RESERVATION = ReservationId("")
 # Who has what is held for a role, and who made what an operator made.
 NO_FRAMEWORK = FrameworkId("")
 # Printable ASCII but space, slash and backslash, of up to 255 characters: most ids. To look at each
 # character in turn takes 5 us.
 _is_usual = re.compile(r"[!-.0-\[\]-~]{1,255}").fullmatch
 # Ids that masters and agents make.
-_ASSIGNED = re.compile(r".+-([1-9][0-9]*-[AFHO][1-9][0-9]*)|(A[0-9a-f]{6})[0-9a-f]{10}", re.ASCII)
+_ASSIGNED = re.compile(r".+-([1-9][0-9]*-[AFHOR][1-9][0-9]*)|(A[0-9a-f]{6})[0-9a-f]{10}", re.ASCII)
 
 
 def check_id(kind: str, value: str) -> str:

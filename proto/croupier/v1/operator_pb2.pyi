@@ -1447,6 +1447,284 @@ class ReleaseHoldResponse(_message.Message):
 Global___ReleaseHoldResponse: _TypeAlias = ReleaseHoldResponse  # noqa: Y015
 
 @_typing.final
+class ListReservationsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """Only reservations with this text in their id or the role, in any case."""
+    page_size: _builtins.int
+    """Most items in the page; 0: as many as fit. Above 5,000 it means 5,000."""
+    page_token: _builtins.str
+    """`next_page_token` of the previous page; empty: the first page."""
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListReservationsRequest: _TypeAlias = ListReservationsRequest  # noqa: Y015
+
+@_typing.final
+class ListReservationsResponse(_message.Message):
+    """A page of reservations."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESERVATIONS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Asks for the next page; empty: this is the last."""
+    @_builtins.property
+    def reservations(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReservationView]: ...
+    def __init__(
+        self,
+        *,
+        reservations: _abc.Iterable[Global___ReservationView] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "reservations", b"reservations"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListReservationsResponse: _TypeAlias = ListReservationsResponse  # noqa: Y015
+
+@_typing.final
+class ReservationView(_message.Message):
+    """Agents that are reserved for a role, once or again and again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESERVATION_ID_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    BEGIN_TIME_MS_FIELD_NUMBER: _builtins.int
+    END_TIME_MS_FIELD_NUMBER: _builtins.int
+    EVERY_MS_FIELD_NUMBER: _builtins.int
+    NOTICE_MS_FIELD_NUMBER: _builtins.int
+    AGENTS_FIELD_NUMBER: _builtins.int
+    WANTED_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
+    LEAST_FIELD_NUMBER: _builtins.int
+    CONSTRAINTS_FIELD_NUMBER: _builtins.int
+    OTHERS_FIELD_NUMBER: _builtins.int
+    PREEMPTS_FIELD_NUMBER: _builtins.int
+    MADE_BY_FIELD_NUMBER: _builtins.int
+    reservation_id: _builtins.str
+    role: _builtins.str
+    """Frameworks in this role and below it are offered the agents."""
+    state: _builtins.str
+    """`waiting`: it binds nobody yet. `announced`: others are offered its agents only for tasks that
+    end before it begins. `active`: its agents are for its role alone.
+    """
+    begin_time_ms: _builtins.int
+    """When the present or next occurrence begins and ends, in milliseconds since the epoch."""
+    end_time_ms: _builtins.int
+    every_ms: _builtins.int
+    """After which time it begins again. 0: it does not."""
+    notice_ms: _builtins.int
+    """How long before it begins it is announced."""
+    wanted: _builtins.int
+    """How many agents are wanted."""
+    missing: _builtins.int
+    """How many agents it lacks, since some were lost, drained or deactivated."""
+    others: _builtins.int
+    """The number of tasks of other roles on its agents that may still run when it begins."""
+    preempts: _builtins.bool
+    """Such tasks are preempted when it begins. Otherwise they run on."""
+    made_by: _builtins.str
+    """The principal that made it. Empty: the caller was not authenticated."""
+    @_builtins.property
+    def agents(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReservedAgent]:
+        """The agents that were chosen and that the caller may view."""
+
+    @_builtins.property
+    def least(self) -> _resources_pb2.Resources:
+        """The scalars that each agent has at least, and the constraints that hold on each."""
+
+    @_builtins.property
+    def constraints(self) -> _containers.RepeatedCompositeFieldContainer[_resources_pb2.Constraint]: ...
+    def __init__(
+        self,
+        *,
+        reservation_id: _builtins.str = ...,
+        role: _builtins.str = ...,
+        state: _builtins.str = ...,
+        begin_time_ms: _builtins.int = ...,
+        end_time_ms: _builtins.int = ...,
+        every_ms: _builtins.int = ...,
+        notice_ms: _builtins.int = ...,
+        agents: _abc.Iterable[Global___ReservedAgent] | None = ...,
+        wanted: _builtins.int = ...,
+        missing: _builtins.int = ...,
+        least: _resources_pb2.Resources | None = ...,
+        constraints: _abc.Iterable[_resources_pb2.Constraint] | None = ...,
+        others: _builtins.int = ...,
+        preempts: _builtins.bool = ...,
+        made_by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["least", b"least"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "begin_time_ms", b"begin_time_ms", "constraints", b"constraints", "end_time_ms", b"end_time_ms", "every_ms", b"every_ms", "least", b"least", "made_by", b"made_by", "missing", b"missing", "notice_ms", b"notice_ms", "others", b"others", "preempts", b"preempts", "reservation_id", b"reservation_id", "role", b"role", "state", b"state", "wanted", b"wanted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReservationView: _TypeAlias = ReservationView  # noqa: Y015
+
+@_typing.final
+class ReservedAgent(_message.Message):
+    """An agent of a reservation."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_ID_FIELD_NUMBER: _builtins.int
+    HOSTNAME_FIELD_NUMBER: _builtins.int
+    agent_id: _builtins.str
+    hostname: _builtins.str
+    def __init__(
+        self,
+        *,
+        agent_id: _builtins.str = ...,
+        hostname: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "hostname", b"hostname"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReservedAgent: _TypeAlias = ReservedAgent  # noqa: Y015
+
+@_typing.final
+class CreateReservationRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROLE_FIELD_NUMBER: _builtins.int
+    AGENTS_FIELD_NUMBER: _builtins.int
+    BEGIN_TIME_MS_FIELD_NUMBER: _builtins.int
+    END_TIME_MS_FIELD_NUMBER: _builtins.int
+    EVERY_MS_FIELD_NUMBER: _builtins.int
+    NOTICE_MS_FIELD_NUMBER: _builtins.int
+    LEAST_FIELD_NUMBER: _builtins.int
+    CONSTRAINTS_FIELD_NUMBER: _builtins.int
+    RESERVATION_ID_FIELD_NUMBER: _builtins.int
+    role: _builtins.str
+    """Frameworks in this role and below it are offered the agents."""
+    agents: _builtins.int
+    """How many agents."""
+    begin_time_ms: _builtins.int
+    """In milliseconds since the epoch."""
+    end_time_ms: _builtins.int
+    every_ms: _builtins.int
+    """After which time it begins again: a day or a week. 0: never."""
+    notice_ms: _builtins.int
+    """How long before it begins it is announced: from then on, others are offered its agents only
+    for tasks that end before. At most 30 days.
+    """
+    reservation_id: _builtins.str
+    """Empty: the master makes one."""
+    @_builtins.property
+    def least(self) -> _resources_pb2.Resources:
+        """The scalars that each agent has at least in all."""
+
+    @_builtins.property
+    def constraints(self) -> _containers.RepeatedCompositeFieldContainer[_resources_pb2.Constraint]:
+        """All must hold on each agent; at most 100."""
+
+    def __init__(
+        self,
+        *,
+        role: _builtins.str = ...,
+        agents: _builtins.int = ...,
+        begin_time_ms: _builtins.int = ...,
+        end_time_ms: _builtins.int = ...,
+        every_ms: _builtins.int = ...,
+        notice_ms: _builtins.int = ...,
+        least: _resources_pb2.Resources | None = ...,
+        constraints: _abc.Iterable[_resources_pb2.Constraint] | None = ...,
+        reservation_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["least", b"least"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "begin_time_ms", b"begin_time_ms", "constraints", b"constraints", "end_time_ms", b"end_time_ms", "every_ms", b"every_ms", "least", b"least", "notice_ms", b"notice_ms", "reservation_id", b"reservation_id", "role", b"role"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateReservationRequest: _TypeAlias = CreateReservationRequest  # noqa: Y015
+
+@_typing.final
+class CreateReservationResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESERVATION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def reservation(self) -> Global___ReservationView: ...
+    def __init__(
+        self,
+        *,
+        reservation: Global___ReservationView | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["reservation", b"reservation"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reservation", b"reservation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateReservationResponse: _TypeAlias = CreateReservationResponse  # noqa: Y015
+
+@_typing.final
+class DeleteReservationRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESERVATION_ID_FIELD_NUMBER: _builtins.int
+    reservation_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        reservation_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reservation_id", b"reservation_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteReservationRequest: _TypeAlias = DeleteReservationRequest  # noqa: Y015
+
+@_typing.final
+class DeleteReservationResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESERVATION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def reservation(self) -> Global___ReservationView:
+        """As it was before."""
+
+    def __init__(
+        self,
+        *,
+        reservation: Global___ReservationView | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["reservation", b"reservation"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reservation", b"reservation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteReservationResponse: _TypeAlias = DeleteReservationResponse  # noqa: Y015
+
+@_typing.final
 class ListTasksRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -83,6 +83,21 @@ class OperatorServiceStub(object):
                 request_serializer=croupier_dot_v1_dot_operator__pb2.ReleaseHoldRequest.SerializeToString,
                 response_deserializer=croupier_dot_v1_dot_operator__pb2.ReleaseHoldResponse.FromString,
                 _registered_method=True)
+        self.ListReservations = channel.unary_unary(
+                '/croupier.v1.OperatorService/ListReservations',
+                request_serializer=croupier_dot_v1_dot_operator__pb2.ListReservationsRequest.SerializeToString,
+                response_deserializer=croupier_dot_v1_dot_operator__pb2.ListReservationsResponse.FromString,
+                _registered_method=True)
+        self.CreateReservation = channel.unary_unary(
+                '/croupier.v1.OperatorService/CreateReservation',
+                request_serializer=croupier_dot_v1_dot_operator__pb2.CreateReservationRequest.SerializeToString,
+                response_deserializer=croupier_dot_v1_dot_operator__pb2.CreateReservationResponse.FromString,
+                _registered_method=True)
+        self.DeleteReservation = channel.unary_unary(
+                '/croupier.v1.OperatorService/DeleteReservation',
+                request_serializer=croupier_dot_v1_dot_operator__pb2.DeleteReservationRequest.SerializeToString,
+                response_deserializer=croupier_dot_v1_dot_operator__pb2.DeleteReservationResponse.FromString,
+                _registered_method=True)
         self.KillTask = channel.unary_unary(
                 '/croupier.v1.OperatorService/KillTask',
                 request_serializer=croupier_dot_v1_dot_operator__pb2.KillTaskRequest.SerializeToString,
@@ -243,6 +258,26 @@ class OperatorServiceServicer(object):
 
     def ReleaseHold(self, request, context):
         """Ends a hold, whoever made it. Tasks in it run on; its unused part is free at once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListReservations(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateReservation(self, request, context):
+        """Reserves agents for a role, from a certain time on. An answered reservation is durable.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteReservation(self, request, context):
+        """Ends a reservation, with all its later occurrences. Tasks on its agents run on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -442,6 +477,21 @@ def add_OperatorServiceServicer_to_server(servicer, server):
                     servicer.ReleaseHold,
                     request_deserializer=croupier_dot_v1_dot_operator__pb2.ReleaseHoldRequest.FromString,
                     response_serializer=croupier_dot_v1_dot_operator__pb2.ReleaseHoldResponse.SerializeToString,
+            ),
+            'ListReservations': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListReservations,
+                    request_deserializer=croupier_dot_v1_dot_operator__pb2.ListReservationsRequest.FromString,
+                    response_serializer=croupier_dot_v1_dot_operator__pb2.ListReservationsResponse.SerializeToString,
+            ),
+            'CreateReservation': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateReservation,
+                    request_deserializer=croupier_dot_v1_dot_operator__pb2.CreateReservationRequest.FromString,
+                    response_serializer=croupier_dot_v1_dot_operator__pb2.CreateReservationResponse.SerializeToString,
+            ),
+            'DeleteReservation': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteReservation,
+                    request_deserializer=croupier_dot_v1_dot_operator__pb2.DeleteReservationRequest.FromString,
+                    response_serializer=croupier_dot_v1_dot_operator__pb2.DeleteReservationResponse.SerializeToString,
             ),
             'KillTask': grpc.unary_unary_rpc_method_handler(
                     servicer.KillTask,
@@ -791,6 +841,87 @@ class OperatorService(object):
             '/croupier.v1.OperatorService/ReleaseHold',
             croupier_dot_v1_dot_operator__pb2.ReleaseHoldRequest.SerializeToString,
             croupier_dot_v1_dot_operator__pb2.ReleaseHoldResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListReservations(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.v1.OperatorService/ListReservations',
+            croupier_dot_v1_dot_operator__pb2.ListReservationsRequest.SerializeToString,
+            croupier_dot_v1_dot_operator__pb2.ListReservationsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateReservation(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.v1.OperatorService/CreateReservation',
+            croupier_dot_v1_dot_operator__pb2.CreateReservationRequest.SerializeToString,
+            croupier_dot_v1_dot_operator__pb2.CreateReservationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteReservation(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.v1.OperatorService/DeleteReservation',
+            croupier_dot_v1_dot_operator__pb2.DeleteReservationRequest.SerializeToString,
+            croupier_dot_v1_dot_operator__pb2.DeleteReservationResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -35,6 +35,11 @@ class OperatorServiceStub:
     """Holds free resources of an agent for a role. An answered hold is durable."""
     ReleaseHold: _aio.UnaryUnaryMultiCallable[_operator_pb2.ReleaseHoldRequest, _operator_pb2.ReleaseHoldResponse]
     """Ends a hold, whoever made it. Tasks in it run on; its unused part is free at once."""
+    ListReservations: _aio.UnaryUnaryMultiCallable[_operator_pb2.ListReservationsRequest, _operator_pb2.ListReservationsResponse]
+    CreateReservation: _aio.UnaryUnaryMultiCallable[_operator_pb2.CreateReservationRequest, _operator_pb2.CreateReservationResponse]
+    """Reserves agents for a role, from a certain time on. An answered reservation is durable."""
+    DeleteReservation: _aio.UnaryUnaryMultiCallable[_operator_pb2.DeleteReservationRequest, _operator_pb2.DeleteReservationResponse]
+    """Ends a reservation, with all its later occurrences. Tasks on its agents run on."""
     KillTask: _aio.UnaryUnaryMultiCallable[_operator_pb2.KillTaskRequest, _operator_pb2.KillTaskResponse]
     """Kills a task on behalf of the operator."""
     UpdateRoles: _aio.UnaryUnaryMultiCallable[_operator_pb2.UpdateRolesRequest, _operator_pb2.UpdateRolesResponse]
@@ -152,6 +157,26 @@ class OperatorServiceServicer:
         context: _aio.ServicerContext[_operator_pb2.ReleaseHoldRequest, _abc.Awaitable[_operator_pb2.ReleaseHoldResponse]],
     ) -> _abc.Awaitable[_operator_pb2.ReleaseHoldResponse]:
         """Ends a hold, whoever made it. Tasks in it run on; its unused part is free at once."""
+
+    def ListReservations(
+        self,
+        request: _operator_pb2.ListReservationsRequest,
+        context: _aio.ServicerContext[_operator_pb2.ListReservationsRequest, _abc.Awaitable[_operator_pb2.ListReservationsResponse]],
+    ) -> _abc.Awaitable[_operator_pb2.ListReservationsResponse]: ...
+
+    def CreateReservation(
+        self,
+        request: _operator_pb2.CreateReservationRequest,
+        context: _aio.ServicerContext[_operator_pb2.CreateReservationRequest, _abc.Awaitable[_operator_pb2.CreateReservationResponse]],
+    ) -> _abc.Awaitable[_operator_pb2.CreateReservationResponse]:
+        """Reserves agents for a role, from a certain time on. An answered reservation is durable."""
+
+    def DeleteReservation(
+        self,
+        request: _operator_pb2.DeleteReservationRequest,
+        context: _aio.ServicerContext[_operator_pb2.DeleteReservationRequest, _abc.Awaitable[_operator_pb2.DeleteReservationResponse]],
+    ) -> _abc.Awaitable[_operator_pb2.DeleteReservationResponse]:
+        """Ends a reservation, with all its later occurrences. Tasks on its agents run on."""
 
     def KillTask(
         self,

@@ -391,6 +391,65 @@ class HoldRecord(_message.Message):
 Global___HoldRecord: _TypeAlias = HoldRecord  # noqa: Y015
 
 @_typing.final
+class ReservationRecord(_message.Message):
+    """Agents that are reserved for a role, from a certain time on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESERVATION_ID_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    AGENTS_FIELD_NUMBER: _builtins.int
+    FROM_MS_FIELD_NUMBER: _builtins.int
+    UNTIL_MS_FIELD_NUMBER: _builtins.int
+    EVERY_MS_FIELD_NUMBER: _builtins.int
+    NOTICE_MS_FIELD_NUMBER: _builtins.int
+    LEAST_FIELD_NUMBER: _builtins.int
+    CONSTRAINTS_FIELD_NUMBER: _builtins.int
+    MADE_BY_FIELD_NUMBER: _builtins.int
+    AGENT_IDS_FIELD_NUMBER: _builtins.int
+    reservation_id: _builtins.str
+    role: _builtins.str
+    agents: _builtins.int
+    from_ms: _builtins.int
+    """The present or next occurrence, in milliseconds since the epoch."""
+    until_ms: _builtins.int
+    every_ms: _builtins.int
+    """After which time it recurs. 0: it does not."""
+    notice_ms: _builtins.int
+    made_by: _builtins.str
+    """The principal that made it."""
+    @_builtins.property
+    def least(self) -> _resources_pb2.Resources:
+        """The scalars that each agent has at least."""
+
+    @_builtins.property
+    def constraints(self) -> _containers.RepeatedCompositeFieldContainer[_resources_pb2.Constraint]: ...
+    @_builtins.property
+    def agent_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        reservation_id: _builtins.str = ...,
+        role: _builtins.str = ...,
+        agents: _builtins.int = ...,
+        from_ms: _builtins.int = ...,
+        until_ms: _builtins.int = ...,
+        every_ms: _builtins.int = ...,
+        notice_ms: _builtins.int = ...,
+        least: _resources_pb2.Resources | None = ...,
+        constraints: _abc.Iterable[_resources_pb2.Constraint] | None = ...,
+        made_by: _builtins.str = ...,
+        agent_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["least", b"least"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_ids", b"agent_ids", "agents", b"agents", "constraints", b"constraints", "every_ms", b"every_ms", "from_ms", b"from_ms", "least", b"least", "made_by", b"made_by", "notice_ms", b"notice_ms", "reservation_id", b"reservation_id", "role", b"role", "until_ms", b"until_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReservationRecord: _TypeAlias = ReservationRecord  # noqa: Y015
+
+@_typing.final
 class UsageRecord(_message.Message):
     """What an account had in an hour or day: the frameworks of one name, role and principal, and the
     tasks of one cost center. Without a role, the capacity of the cluster. Amounts are thousandths of

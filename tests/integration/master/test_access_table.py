@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from itertools import count
@@ -57,6 +58,9 @@ OperatorService/ListTasks            1      1       1     0     0     1     0   
 OperatorService/ListHolds            1      1       1     0     0     1     0    D
 OperatorService/CreateHold           C      C       D     D     D     D     D    D
 OperatorService/ReleaseHold          N      N       N     N     N     N     N    D
+OperatorService/ListReservations     O      O       O     O     O     O     O    D
+OperatorService/CreateReservation    C      C       D     D     D     D     D    D
+OperatorService/DeleteReservation    N      N       N     N     N     N     N    D
 OperatorService/Explain              O      O       O     N     N     O     N    D
 OperatorService/Fit                  O      O       O     D     D     O     O    D
 OperatorService/GetOutputLinks       1      1       0     0     0     1     0    D
@@ -109,12 +113,17 @@ _NAMING_A_FRAMEWORK = (
     "Agent",
     "/CreateHold",
 )
+LATER_MS = time.time_ns() // 10**6 + 3_600_000
 _REQUESTS = {
     "Fit": operator_pb2.FitRequest(unit=resources_pb2.Resources(cpus_milli=1000), role="ads"),
     "CreateHold": operator_pb2.CreateHoldRequest(
         agent="a1", role="ads", resources=resources_pb2.Resources(cpus_milli=1_000_000)
     ),
     "ReleaseHold": operator_pb2.ReleaseHoldRequest(hold_id="missing"),
+    "CreateReservation": operator_pb2.CreateReservationRequest(
+        role="ads", agents=10, begin_time_ms=LATER_MS, end_time_ms=LATER_MS + 1
+    ),
+    "DeleteReservation": operator_pb2.DeleteReservationRequest(reservation_id="missing"),
     "MarkAgentGone": operator_pb2.MarkAgentGoneRequest(agent="missing"),
 }
 _ids = (f"{number:08x}" for number in count(0xA0000000))
@@ -191,7 +200,7 @@ class Scene:
             case "UpdateRoles":
                 change = operator_pb2.RoleChange(role="ads")
                 return operator_pb2.UpdateRolesRequest(changes=[change], dry_run=True)
-            case "CreateHold" | "Fit" | "ReleaseHold" | "MarkAgentGone" as name:
+            case name if name in _REQUESTS:
                 return _REQUESTS[name]
             case "DeactivateAgent" | "DrainAgent" | "ReactivateAgent" as name:
                 return getattr(operator_pb2, f"{name}Request")(agent="a1")

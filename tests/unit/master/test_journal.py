@@ -282,6 +282,9 @@ def test_each_fact_has_a_kind_or_is_omitted_and_every_line_is_printable() -> Non
         "why": "disconnected",
         "outcome": "killed",
         "ttl_s": 1.0,
+        "change": "began",
+        "agents": (AgentId("a"),),
+        "missing": 1,
     }
     for fact in get_args(facts.Fact):
         if fact is facts.PreemptionBegun or fact in OMITTED:

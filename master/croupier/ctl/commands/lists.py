@@ -60,7 +60,7 @@ def _add(name: str) -> None:
         print_list(master, name, as_json=as_json, wide=wide, text=text)
 
 
-for _name in ("frameworks", "holds", "offers", "roles"):
+for _name in ("frameworks", "holds", "offers", "reservations", "roles"):
     _add(_name)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from croupier.master.allocator.agent_pool import Earmark
-from croupier.master.allocator.node import Leaf
+from croupier.master.allocator.node import DEFAULT, Leaf
 from croupier.master.allocator.preemption import Holding, PreemptionPlan, Search, plan
 from croupier.master.allocator.starvation import (
     PreemptionRules,
@@ -23,6 +23,7 @@ from croupier.master.allocator.starvation import (
 from croupier.master.allocator.state import AllocatorState
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import NOTHING, Resources
+from croupier.model.roles import ancestors
 
 VictimKey = tuple[FrameworkId, str]
 Holdings = Callable[[Leaf], Iterable[Holding]]
@@ -77,6 +78,18 @@ class Preemptor:
     def has_unmet_demand(self) -> bool:
         """Whether a framework with declared demand waits for more, and so may starve later."""
         return self.is_possible and any(leaf.pending for leaf in self._tree.in_order())
+
+    def may_preempt(self, role: Role) -> bool:
+        """Return whether operators allow a role to preempt and be preempted."""
+        set_by = (self._tree.settings.get(each, DEFAULT) for each in (role, *ancestors(role)))
+        found = (each.preemption for each in set_by if each.preemption is not None)
+        return next(found, self.rules.is_on)
+
+    def least_run_s(self, role: Role) -> float:
+        """Return for how long tasks of a role run before they may be preempted."""
+        set_by = (self._tree.settings.get(each, DEFAULT) for each in (role, *ancestors(role)))
+        found = (each.min_run_ms for each in set_by if each.min_run_ms is not None)
+        return max(self.rules.min_age_s, next(found, 0) / 1000)
 
     def look(self, holdings: Holdings, now: float) -> list[PreemptionPlan]:
         """Begin the preemptions that are due; at most `rules.at_once`.

@@ -38,6 +38,7 @@ class Cause(Enum):
     HOLDS = "its holds"
     VOLUMES = "its volumes"
     PAST_USE = "past use"
+    RESERVATIONS = "its reservations"
     BACKS_OFF = "unanswered offers"
     OFFER_FULL = "offer is full"
     GANG = "gang"

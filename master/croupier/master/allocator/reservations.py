@@ -99,6 +99,10 @@ class Reservations:
         """Return the reservations of an agent, in the order in which they were made."""
         return self._agents.reserved.get(agent_id, ())
 
+    def named(self, agent_id: AgentId, name: str) -> Reservation | None:
+        """Return the reservation of an agent with this name, if there is one."""
+        return next((each for each in self.of(agent_id) if each.name == name), None)
+
     def objection(
         self,
         agent_id: AgentId,

@@ -63,6 +63,11 @@ class HoldReview:
     hold_id: HoldId
 
 
+@dataclass(frozen=True, slots=True)
+class ReservationReview:
+    """A reservation is announced, begins or ends, or the grace of tasks in its way is over."""
+
+
 Deadline = (
     OfferExpiry
     | FailoverTimeout
@@ -72,4 +77,5 @@ Deadline = (
     | StarvationCheck
     | PreemptionGrace
     | HoldReview
+    | ReservationReview
 )

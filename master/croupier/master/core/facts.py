@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from croupier.model.ids import AgentId, FrameworkId, HoldId, OfferId, Role, TaskId
+from croupier.model.ids import AgentId, FrameworkId, HoldId, OfferId, ReservationId, Role, TaskId
 from croupier.model.task import Reason, Source, TaskState
 from croupier.model.value import value
 
 Joined = Literal["new", "again", "returned"]
 OfferOutcome = Literal["accepted", "declined", "rescinded", "expired"]
 Outcome = Literal["ok", "invalid"]
+ReservationChange = Literal["announced", "began", "agents", "over", "deleted"]
 HoldEnd = Literal["released", "expired", "preempted", "owner_removed", "agent_gone", "no_room"]
 
 
@@ -294,6 +295,35 @@ class HoldEnded:
     operator: str = ""
 
 
+@value
+class ReservationMade:
+    """An operator reserved agents for a role."""
+
+    reservation_id: ReservationId
+    role: Role
+    agents: tuple[AgentId, ...]
+    operator: str
+
+
+@value
+class ReservationChanged:
+    """A reservation was announced, began, got other agents, is over, or was deleted.
+
+    Attributes:
+        missing: how many agents it lacks.
+        tasks: how many tasks of others run on its agents as it begins.
+        operator: set if one deleted it.
+    """
+
+    reservation_id: ReservationId
+    role: Role
+    change: ReservationChange
+    agents: tuple[AgentId, ...]
+    missing: int
+    tasks: int
+    operator: str = ""
+
+
 Fact = (
     AgentJoined
     | AgentLeft
@@ -320,4 +350,6 @@ Fact = (
     | TaskLined
     | HoldMade
     | HoldEnded
+    | ReservationMade
+    | ReservationChanged
 )

@@ -34,6 +34,7 @@ from croupier.master.core.on_hold import (
 )
 from croupier.master.core.on_task import moved_fact
 from croupier.master.core.state import State
+from croupier.master.core.task_queues import longest_ms
 from croupier.master.core.tasks import Task, TaskHold
 from croupier.master.core.unit_checks import UnitVerdicts
 from croupier.model.access import Action, role_object
@@ -270,7 +271,7 @@ def _launch_all(
         yield PAUSE
         left, parts = dict(accepted.left), dict[TaskId, Part]()
         check = partial(_check, state, accepted, left, parts)
-        check_all = partial(_check_limits, state, accepted, parts)
+        check_all = partial(_check_all, state, accepted, parts, now)
         launched = decided.decide(accepted.framework, unit, check, check_all)
         if launched:
             accepted.left = left
@@ -335,10 +336,48 @@ def _take(left: dict[HoldId, Resources], task: TaskInfo) -> Part:
     raise InvalidRequest(f"task {task.task_id} does not fit: {why}")
 
 
+def _check_all(
+    state: State,
+    accepted: _Accepted,
+    parts: dict[TaskId, Part],
+    now: float,
+    tasks: Sequence[TaskInfo],
+) -> None:
+    """Check tasks that are launched together against what changed after the offer was made."""
+    _check_reserved(state, accepted, parts, now, tasks)
+    _check_limits(state, accepted, parts, tasks)
+
+
+def _check_reserved(
+    state: State,
+    accepted: _Accepted,
+    parts: dict[TaskId, Part],
+    now: float,
+    tasks: Sequence[TaskInfo],
+) -> None:
+    """Raise Conflict if a reservation of the agent keeps tasks away that end together.
+
+    The agent may have been reserved after it was offered, or offered for tasks that end sooner.
+    """
+    barring = state.allocator.reservations.objection(
+        accepted.agent_id,
+        accepted.framework.framework_id,
+        accepted.role,
+        longest_ms(tasks),
+        now,
+    )
+    if barring is not None and any(parts[each.task_id][1] != each.resources for each in tasks):
+        starts_s = max(barring.starts_at - now, 0.0)
+        raise Conflict(
+            f"agent {accepted.agent_id} is reserved for another role in {starts_s:.0f} s; until"
+            " then it takes only tasks whose max_completion ends before"
+        )
+
+
 def _check_limits(
     state: State, accepted: _Accepted, parts: dict[TaskId, Part], tasks: Sequence[TaskInfo]
 ) -> None:
-    """Check tasks against the limits, which may have been lowered after the offer was made."""
+    """Check tasks against the limits, which may have been lowered."""
     needed: dict[HoldId, Resources] = {}
     for task in tasks:
         hold_id, held = parts[task.task_id]

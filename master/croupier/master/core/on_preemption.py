@@ -119,7 +119,7 @@ def holdings_of(state: State, leaf: Leaf) -> Iterable[Holding]:
             continue
         if task.role == leaf.role and task.is_active and task.kill is None:
             live = freed_with(framework, task, in_executors)
-            until = max((_protected_until(each, least_s) for each in live), default=0.0)
+            until = max((protected_until(each, least_s) for each in live), default=0.0)
             about = (task.task_id, task.since)
             if live:
                 freed = sum_of(each.info.resources for each in live)
@@ -139,7 +139,7 @@ def holdings_of(state: State, leaf: Leaf) -> Iterable[Holding]:
                 )
 
 
-def _protected_until(task: Task, least_s: float) -> float:
+def protected_until(task: Task, least_s: float) -> float:
     """Return when a task has run for its minimum time, and for `least_s`."""
     return task.since + max(least_s, task.info.preemption.min_run_ms / 1000)
 

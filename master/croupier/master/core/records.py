@@ -7,8 +7,18 @@ from typing import Final, assert_never
 
 from croupier.master.core import access_records, usage_records
 from croupier.model.access import KeyId
+from croupier.model.attributes import Constraint
 from croupier.model.demand import Placement
-from croupier.model.ids import NO_FRAMEWORK, NO_HOLD, AgentId, FrameworkId, HoldId, Role, TaskId
+from croupier.model.ids import (
+    NO_FRAMEWORK,
+    NO_HOLD,
+    AgentId,
+    FrameworkId,
+    HoldId,
+    ReservationId,
+    Role,
+    TaskId,
+)
 from croupier.model.principal import PrincipalName
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.roles import RoleSettings
@@ -212,6 +222,33 @@ class HoldRecord:
 
 
 @value
+class ReservationRecord:
+    """Agents that are reserved for a role.
+
+    Attributes:
+        agents: how many are wanted.
+        from_ms, until_ms: the present or next occurrence, in milliseconds since the epoch.
+        every_ms: after which time it recurs; 0: it does not.
+        notice_ms: how long before its begin it binds others.
+        least: the scalars that each agent has at least.
+        made_by: the principal that made it; empty without authentication.
+        agent_ids: the agents that were chosen.
+    """
+
+    reservation_id: ReservationId
+    role: Role
+    agents: int
+    from_ms: int
+    until_ms: int
+    every_ms: int = 0
+    notice_ms: int = 0
+    least: Resources = NOTHING
+    constraints: tuple[Constraint, ...] = ()
+    made_by: str = ""
+    agent_ids: tuple[AgentId, ...] = ()
+
+
+@value
 class RoleRecord:
     """All settings of a role that an operator has changed; they override the master's flags."""
 
@@ -249,6 +286,13 @@ class ForgetHold:
 
 
 @value
+class ForgetReservation:
+    """Deletion of the record of a reservation that has ended."""
+
+    reservation_id: ReservationId
+
+
+@value
 class ForgetRole:
     """Deletion of a role's record: the settings of the flags count again."""
 
@@ -262,6 +306,7 @@ Record = (
     | RoleRecord
     | TaskRecord
     | HoldRecord
+    | ReservationRecord
     | access_records.GroupRecord
     | access_records.RuleRecord
     | access_records.RevokedKeyRecord
@@ -271,6 +316,7 @@ Record = (
     | ForgetFramework
     | ForgetTask
     | ForgetHold
+    | ForgetReservation
     | ForgetRole
     | usage_records.ForgetUsage
     | access_records.ForgetGroup
@@ -295,6 +341,7 @@ class Registry:
     roles: dict[Role, RoleRecord] = field(default_factory=dict)
     tasks: dict[str, TaskRecord] = field(default_factory=dict)
     holds: dict[HoldId, HoldRecord] = field(default_factory=dict)
+    reservations: dict[ReservationId, ReservationRecord] = field(default_factory=dict)
     groups: dict[str, access_records.GroupRecord] = field(default_factory=dict)
     rules: dict[str, access_records.RuleRecord] = field(default_factory=dict)
     tokens: dict[access_records.TokenId, access_records.TokenRecord] = field(default_factory=dict)
@@ -314,10 +361,8 @@ class Registry:
                 self.roles[record.role] = record
             case TaskRecord():
                 self.tasks[task_key(record.framework_id, record.info.task_id)] = record
-            case HoldRecord():
-                self.holds[record.hold_id] = record
-            case ForgetHold():
-                self.holds.pop(record.hold_id, None)
+            case HoldRecord() | ForgetHold() | ReservationRecord() | ForgetReservation():
+                self._apply_kept(record)
             case ForgetAgent():
                 self.agents.pop(record.agent_id, None)
             case ForgetFramework():
@@ -336,6 +381,19 @@ class Registry:
             self.usage[usage_records.usage_key(row)] = row
         else:
             self.usage.pop(usage_records.usage_key(row), None)
+
+    def _apply_kept(
+        self, record: HoldRecord | ForgetHold | ReservationRecord | ForgetReservation
+    ) -> None:
+        match record:
+            case HoldRecord():
+                self.holds[record.hold_id] = record
+            case ForgetHold():
+                self.holds.pop(record.hold_id, None)
+            case ReservationRecord():
+                self.reservations[record.reservation_id] = record
+            case ForgetReservation():
+                self.reservations.pop(record.reservation_id, None)
 
     def _apply_access(self, record: access_records.AccessRecord) -> None:
         match record:
@@ -361,7 +419,8 @@ class Registry:
     def records(self) -> list[Record]:
         """Return all records."""
         access = (self.groups, self.rules, self.tokens, self.revoked)
+        kept = (self.holds, self.reservations)
         others = (*access, self.usage)
-        kinds = (self.agents, self.frameworks, self.roles, self.tasks, self.holds, *others)
+        kinds = (self.agents, self.frameworks, self.roles, self.tasks, *kept, *others)
         held: list[Record] = [record for kind in kinds for record in kind.values()]
         return [self.master, *held] if self.master is not None else held

@@ -24,6 +24,7 @@ from croupier.master.core.offers import Offer
 from croupier.master.core.quotas import ByteBudget, OwnedCounts
 from croupier.master.core.records import NO_OWNER, Requeue
 from croupier.master.core.removed_ids import RemovedIds, is_number, place_of
+from croupier.master.core.reservations import Reservation
 from croupier.master.core.settings import Settings
 from croupier.master.core.task_queues import shape_of
 from croupier.master.core.tasks import EndedTasks, Task, TaskHold, TaskSnapshot
@@ -31,7 +32,15 @@ from croupier.master.core.tokens import Tokens
 from croupier.master.core.usage import UsageLedger
 from croupier.model.access import AccessPolicy, Permissions
 from croupier.model.deadlines import Deadlines
-from croupier.model.ids import NO_HOLD, AgentId, FrameworkId, HoldId, OfferId, Role
+from croupier.model.ids import (
+    NO_HOLD,
+    AgentId,
+    FrameworkId,
+    HoldId,
+    OfferId,
+    ReservationId,
+    Role,
+)
 from croupier.model.principal import Principal, PrincipalName
 from croupier.model.resources import NOTHING, Resources, total_of
 from croupier.model.task import Reason, TaskInfo, TaskState
@@ -54,6 +63,7 @@ class State:
         stranded: ids of agents at which the last task of a kind has ended since the latest pass.
         holds: resources that are held for a framework or a role.
         places: the holds by the allocator's name for them.
+        reservations: agents that are reserved for roles from certain times on.
         removals: times at which agents became unreachable, within the last window.
         ended: acknowledged tasks, for operators.
         verdicts: bytes of verdicts that were not marked as seen.
@@ -83,6 +93,7 @@ class State:
         self.stranded: dict[AgentId, None] = {}
         self.holds: dict[HoldId, Hold] = {}
         self.places: dict[AgentId, Hold] = {}
+        self.reservations: dict[ReservationId, Reservation] = {}
         self.holds_made: Counter[FrameworkId] = Counter()
         self.removals: deque[float] = deque()
         self.ended = EndedTasks(settings.completed_tasks)
@@ -99,20 +110,40 @@ class State:
         self.adopts_unproven_until = 0.0
         self.ended_members: list[Task] = []
         self._permissions: dict[Principal, Permissions] = {}
-        self._counts = {"A": 0, "F": 0, "H": 0, "O": 0}
+        self._counts = {"A": 0, "F": 0, "H": 0, "O": 0, "R": 0}
+        # The time of day less the monotonic clock, in milliseconds; None until it was told.
+        self._wall_offset_ms: int | None = None
 
     @property
     def cluster(self) -> str:
         """The cluster's name: the master's id without its epoch."""
         return self.master_id.rpartition("-")[0]
 
-    def next_id(self, kind: Literal["A", "F", "H", "O"]) -> str:
+    def set_wall(self, wall_ms: int, now: float) -> None:
+        """Note the time of day, in milliseconds since the epoch."""
+        self._wall_offset_ms = wall_ms - round(1000 * now)
+
+    def wall_ms(self, now: float) -> int | None:
+        """Return the time of day by the latest that was told; None if none was yet."""
+        return None if self._wall_offset_ms is None else self._wall_offset_ms + round(1000 * now)
+
+    @property
+    def knows_wall(self) -> bool:
+        """Whether the time of day was told."""
+        return self._wall_offset_ms is not None
+
+    def at_wall(self, wall_ms: int) -> float:
+        """Return the monotonic time of a time of day; the time of day was told before."""
+        assert self._wall_offset_ms is not None
+        return (wall_ms - self._wall_offset_ms) / 1000
+
+    def next_id(self, kind: Literal["A", "F", "H", "O", "R"]) -> str:
         """Return a new id, unique among all masters of this cluster."""
         while True:
             # An agent may have chosen an id that looks like one of the master's.
             self._counts[kind] += 1
             made = f"{self.master_id}-{kind}{self._counts[kind]}"
-            known = (self.agents, self.frameworks, self.gone, self.holds)
+            known = (self.agents, self.frameworks, self.gone, self.holds, self.reservations)
             if not any(made in ids for ids in known):
                 return made
 

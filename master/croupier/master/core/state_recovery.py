@@ -14,6 +14,7 @@ from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.deadlines import AgentTimeout, FailoverTimeout, HoldReview
 from croupier.master.core.frameworks import Framework, FrameworkState
 from croupier.master.core.holds import Hold
+from croupier.master.core.reservations import recovered
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import NO_AGENT, State
 from croupier.master.core.tasks import KillRequest, Task, TaskHold
@@ -50,6 +51,8 @@ def recover_state(
         recover_task(
             state, task, now, framework_record.owner if framework_record else records.NO_OWNER
         )
+    for reserved in registry.reservations.values():
+        state.reservations[reserved.reservation_id] = recovered(reserved)
     charge_absent(state)
     for known in state.frameworks.values():
         _recover_queue(state, known)

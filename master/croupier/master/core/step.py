@@ -17,6 +17,7 @@ from croupier.master.core import (
     on_framework,
     on_hold,
     on_preemption,
+    on_reservation,
     verdicts,
 )
 from croupier.master.core.agent_commands import OperateAgent
@@ -31,6 +32,7 @@ from croupier.master.core.on_line import Place, line_up, recall_broken, recall_s
 from croupier.master.core.on_submit import launch_queued
 from croupier.master.core.on_task import forget_all, resend_terminal_updates
 from croupier.master.core.policy_commands import UpdatePolicy
+from croupier.master.core.reservation_commands import CreateReservation, DeleteReservation
 from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.state import State
 from croupier.master.core.token_commands import CreateToken, JoinAgent, RevokeToken
@@ -39,8 +41,15 @@ from croupier.model.ids import AgentId
 
 AccessCommand = UpdatePolicy | CreateToken | RevokeToken | JoinAgent
 HoldCommand = CreateHold | ReleaseHold
+ReservationCommand = CreateReservation | DeleteReservation
 Command = (
-    OperatorKill | OperateAgent | TeardownFramework | UpdateRoles | HoldCommand | AccessCommand
+    OperatorKill
+    | OperateAgent
+    | TeardownFramework
+    | UpdateRoles
+    | HoldCommand
+    | ReservationCommand
+    | AccessCommand
 )
 TimeEvent = events.TimePassed | events.AllocationDue | events.AccountingDue
 Event = events.PeerEvent | Command | events.Read | TimeEvent
@@ -99,7 +108,9 @@ def _on_time(state: State, event: TimeEvent, now: float) -> Iterator[Effect]:
         case events.TimePassed():
             yield from on_time_passed(state, now)
         case events.AccountingDue(wall_ms):
+            state.set_wall(wall_ms, now)
             yield from on_accounting.on_accounting(state, wall_ms)
+            yield from on_reservation.review_all(state, now)
         case _:
             assert_never(event)
 
@@ -177,6 +188,8 @@ def _on_due(state: State, deadline: deadlines.Deadline, now: float) -> Iterator[
             yield from on_preemption.on_grace_over(state, framework_id, task_id, now)
         case deadlines.HoldReview(hold_id):
             yield from on_hold.on_hold_due(state, state.holds[hold_id], now)
+        case deadlines.ReservationReview():
+            yield from on_reservation.review_all(state, now)
         case deadlines.SessionSilence(session):
             yield from _on_silence(state, session, now)
         case _:

@@ -37,14 +37,14 @@ def shape_of(unit: Sequence[TaskInfo], placement: Placement) -> Shape:
         enforced = enforces(*feature_names(needs))
         placement = replace(placement, constraints=(*placement.constraints, enforced))
     total = total_of(info.resources for info in unit) if len(unit) > 1 else unit[0].resources
-    longest_ms, gang = rounded_time(_longest_ms(unit)), unit[0].gang
+    time_ms, gang = rounded_time(longest_ms(unit)), unit[0].gang
     if gang is None:
-        return Shape(total, placement, longest_ms)
+        return Shape(total, placement, time_ms)
     members = gang_shape((info.resources for info in unit), gang.placement)
-    return Shape(total, placement, longest_ms, members)
+    return Shape(total, placement, time_ms, members)
 
 
-def _longest_ms(unit: Sequence[TaskInfo]) -> int:
+def longest_ms(unit: Sequence[TaskInfo]) -> int:
     """Return the declared time of the task that may run longest; 0 if one may run for ever."""
     times = [info.max_completion_ms for info in unit]
     return max(times) if all(times) else 0

@@ -74,6 +74,8 @@ _FIXED: Final[Mapping[type, str]] = {
     facts.OffersUnanswered: "framework-backed-off",
     facts.HoldMade: "hold-made",
     facts.HoldEnded: "hold-ended",
+    facts.ReservationMade: "reservation-made",
+    facts.ReservationChanged: "reservation-changed",
     facts.RoleChanged: "role-changed",
     journal.Preempting: "preemption-begun",
     facts.PreemptionEnded: "preemption-ended",
@@ -233,6 +235,25 @@ def _hold_ended(what: facts.HoldEnded, agent: str, framework: str) -> str:
     return f"Hold {hold_id} for {owner} ended on agent {agent}{why}{left}"
 
 
+def _reservation_made(what: facts.ReservationMade, _agent: str, _framework: str) -> str:
+    agents = _count(len(what.agents), "agent")
+    return f"Reservation {_quoted(what.reservation_id)} of {agents} was made for role {what.role}"
+
+
+def _reservation_changed(what: facts.ReservationChanged, _agent: str, _framework: str) -> str:
+    agents = _count(len(what.agents), "agent")
+    lacks = f", and lacks {what.missing}" if what.missing else ""
+    others = _count(what.tasks, "task") + " of others may run on them"
+    change = {
+        "announced": f"is announced on {agents}{lacks}",
+        "began": f"began on {agents}{lacks}; {others}",
+        "agents": f"has {agents} now{lacks}",
+        "over": "is over",
+        "deleted": "was deleted",
+    }[what.change]
+    return f"Reservation {_quoted(what.reservation_id)} for role {what.role} {change}"
+
+
 def _role_changed(what: facts.RoleChanged, _agent: str, _framework: str) -> str:
     forced = " by force" if what.forced else ""
     before, after = _quoted(what.before or "default"), _quoted(what.after or "default")
@@ -279,6 +300,8 @@ _TEXTS: Final[Mapping[type, Callable[[Any, str, str], str]]] = {
     facts.TaskMoved: _task_moved,
     facts.HoldMade: _hold_made,
     facts.HoldEnded: _hold_ended,
+    facts.ReservationMade: _reservation_made,
+    facts.ReservationChanged: _reservation_changed,
     facts.RoleChanged: _role_changed,
     journal.Preempting: _preemption_begun,
     facts.PreemptionEnded: lambda what, _, framework: (

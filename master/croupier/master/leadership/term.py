@@ -161,8 +161,11 @@ class Term:
             await self.store.check()
 
     async def _account(self) -> NoReturn:
-        """Have the core end an accounting step about once a minute, at whole minutes."""
-        pause_s = ACCOUNT_S
+        """Have the core end an accounting step about once a minute, at whole minutes.
+
+        The first one is at once if there are reservations, which need the time of day.
+        """
+        pause_s = 0.0 if self.driver.state.reservations else ACCOUNT_S
         while True:
             await asyncio.sleep(pause_s)
             wall_ms = self.clock.wall_ms()

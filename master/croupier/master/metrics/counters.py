@@ -128,6 +128,14 @@ FACT_COUNTERS: Final = (
         ("reason",),
         ("why",),
     ),
+    FactCounter("reservations_made", "Reservations that were made.", facts.ReservationMade),
+    FactCounter(
+        "reservation_changes",
+        "Changes of reservations: announced, began, agents (other agents were chosen), over or"
+        " deleted.",
+        facts.ReservationChanged,
+        ("change",),
+    ),
     FactCounter("role_changes", "Changes of role settings by operators.", facts.RoleChanged),
     FactCounter(
         "preemptions", "Preemptions on behalf of starved frameworks.", facts.PreemptionBegun

@@ -155,7 +155,8 @@ REQUIREMENTS: Final[Mapping[str, Requirement]] = {
         for name in (
             *("GetMaster", "ListMasters", "ListAgents", "ListFrameworks", "ListRoles"),
             *("ListOffers", "ListTasks", "Explain", "GetOutputLinks", "WatchEvents"),
-            *("GetOverview", "GetHeatmap", "GetHistory", "GetUsage", "ListHolds", "Fit"),
+            *("GetOverview", "GetHeatmap", "GetHistory", "GetUsage", "Fit"),
+            *("ListHolds", "ListReservations"),
         )
     },
     f"{_OPERATOR}ReadTaskFile": Requirement(is_bulk=True, object_of=_task),
@@ -174,6 +175,15 @@ REQUIREMENTS: Final[Mapping[str, Requirement]] = {
         is_change=True,
         object_of=lambda r: f"hold:{r.hold_id}",
         targets=lambda r: (agent_object(r.agent),),
+    ),
+    f"{_OPERATOR}CreateReservation": Requirement(
+        action=Action.CHANGE_ROLES,
+        is_change=True,
+        object_of=lambda r: f"reservation:{r.reservation_id}",
+        targets=lambda r: (role_object(r.role),),
+    ),
+    f"{_OPERATOR}DeleteReservation": Requirement(
+        is_change=True, object_of=lambda r: f"reservation:{r.reservation_id}"
     ),
     f"{_OPERATOR}UpdateRoles": Requirement(
         action=Action.CHANGE_ROLES,

@@ -31,7 +31,7 @@ from croupier.model.errors import NotFound
 from croupier.model.ids import AgentId, FrameworkId, HoldId, Role, short_id
 from croupier.model.principal import ANONYMOUS, Principal
 from croupier.model.resources import total_of
-from croupier.model.roles import EVEN, ancestors
+from croupier.model.roles import EVEN, ancestors, is_within
 from croupier.model.scalar import format_milli
 from croupier.v1 import operator_pb2 as pb
 
@@ -43,6 +43,7 @@ _ABOUT_A_ROLE: Final[Mapping[Cause, str]] = {
     Cause.KEPT: "it is reserved for another {}, which comes first",
     Cause.EARMARKED: "it is earmarked for another {}",
     Cause.RESERVED: "it is reserved for another role",
+    Cause.RESERVATIONS: "it has a reservation",
     Cause.HELD: "it is held for another {}",
     Cause.MIN_RUN: "it waits until tasks of another {} have run for their minimum time",
 }
@@ -136,6 +137,7 @@ def _reasons(
         found += views.withheld_reasons(state, roles[0])
     if not agent_id:
         found += [*_holds(state, framework), *_volumes(state, framework)]
+        found += _reservations(state, framework, now)
     return [*found, *_preemption(state, found, framework, now)]
 
 
@@ -157,6 +159,21 @@ def _holds(state: State, framework: Framework) -> Iterable[PassedOver]:
             f" used or not; {unused or 'nothing'} is unused"
         )
         yield PassedOver(Cause.HOLDS, len({hold.agent_id for hold in mine}), detail, role)
+
+
+def _reservations(state: State, framework: Framework, now: float) -> Iterable[PassedOver]:
+    """Yield the reservations of the framework's roles that have not begun, and what they lack."""
+    wall_ms = state.wall_ms(now)
+    for role in framework.roles if wall_ms is not None else ():
+        for each in state.reservations.values():
+            if not is_within(role, each.role):
+                continue
+            begins_s = (each.times.from_ms - wall_ms) / 1000 if wall_ms is not None else 0.0
+            agents = f"{len(each.agent_ids)} of {each.wanted.agents} agents"
+            when = f"begins in {duration_text(begins_s)}" if begins_s > 0 else "has begun"
+            detail = f"reservation {each.reservation_id} of {agents} for role {each.role} {when}"
+            number = len(each.agent_ids)
+            yield PassedOver(Cause.RESERVATIONS, number, detail, role, each.role)
 
 
 def _volumes(state: State, framework: Framework) -> Iterable[PassedOver]:

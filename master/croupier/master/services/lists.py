@@ -20,11 +20,13 @@ from croupier.master.core.authorisation import require_administer
 from croupier.master.core.hold_commands import hold_status
 from croupier.master.core.holds import Hold
 from croupier.master.core.on_hold import holds_and_orphans
+from croupier.master.core.reservation_commands import reservation_status
 from croupier.master.core.roles import TaskCounts, known_roles
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskSnapshot
 from croupier.master.services import filters, views
 from croupier.master.services.paging import NOT_LISTED, Listed, Read, ViewT
+from croupier.master.services.reservations import view_reservation
 from croupier.master.services.views import WallTime
 from croupier.master.services.visibility import Visibility
 from croupier.master.wire.access import token_to_wire
@@ -117,6 +119,23 @@ def all_holds(
         holds_and_orphans,
         is_listed,
         lambda state, hold, _: views.view_hold(hold_status(state, hold, wall.clock.now())),
+    )
+
+
+def all_reservations(
+    request: pb.ListReservationsRequest, caller: Principal = ANONYMOUS
+) -> Listed[pb.ReservationView]:
+    """List the reservations of roles that the caller may view."""
+    has_text = filters.text_filter(request.text)
+    return _listed(
+        "reservations",
+        request,
+        caller,
+        lambda state: state.reservations,
+        lambda each, visible: (
+            has_text(each.reservation_id, each.role) and visible.has_role(each.role)
+        ),
+        lambda state, each, _: view_reservation(reservation_status(state, each, caller)),
     )
 
 

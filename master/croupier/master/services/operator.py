@@ -18,6 +18,7 @@ from croupier.master.core.authorisation import may_on_role
 from croupier.master.core.calls import MakeHold
 from croupier.master.core.framework_commands import OperatorKill, TeardownFramework
 from croupier.master.core.hold_commands import CreateHold, ReleaseHold
+from croupier.master.core.reservation_commands import CreateReservation, DeleteReservation
 from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.state import State
 from croupier.master.journal.watch import Watch
@@ -30,6 +31,7 @@ from croupier.master.services.explanations import view_reasons
 from croupier.master.services.fit import view_fit
 from croupier.master.services.output_links import links_to, readable_tasks
 from croupier.master.services.paging import Pages
+from croupier.master.services.reservations import view_reservation, wanted_from_wire
 from croupier.master.services.stream import Context
 from croupier.master.services.task_files import TaskFiles, listing_to_wire, use_to_wire
 from croupier.master.services.task_places import NamedTask
@@ -44,7 +46,7 @@ from croupier.master.wire.from_operator import (
 from croupier.model.access import Action
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, NotLeader
-from croupier.model.ids import AgentId, FrameworkId, HoldId, Role, TaskId, check_role
+from croupier.model.ids import AgentId, FrameworkId, HoldId, ReservationId, Role, TaskId, check_role
 from croupier.model.principal import Principal
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceServicer
@@ -173,6 +175,37 @@ class OperatorService(OperatorServiceServicer):
             lambda number: ReleaseHold(number, hold_id, peer, caller)
         )
         return pb.ReleaseHoldResponse(hold=views.view_hold(ended))
+
+    async def ListReservations(
+        self, request: pb.ListReservationsRequest, context: Context
+    ) -> pb.ListReservationsResponse:
+        """Return a page of the reservations."""
+        listed = lists.all_reservations(request, _principal())
+        found, token = await self._pages.page(listed, request)
+        return pb.ListReservationsResponse(reservations=found, next_page_token=token)
+
+    async def CreateReservation(
+        self, request: pb.CreateReservationRequest, context: Context
+    ) -> pb.CreateReservationResponse:
+        """Reserve agents for a role."""
+        wanted, wall_ms = wanted_from_wire(request), self._clock.wall_ms()
+        peer, caller = context.peer(), _principal()
+        made = await self._leadership.ask(
+            lambda number: CreateReservation(number, wanted, wall_ms, peer, caller)
+        )
+        current_call().object = f"reservation:{made.reservation_id}"
+        return pb.CreateReservationResponse(reservation=view_reservation(made))
+
+    async def DeleteReservation(
+        self, request: pb.DeleteReservationRequest, context: Context
+    ) -> pb.DeleteReservationResponse:
+        """End a reservation."""
+        reservation_id = ReservationId(request.reservation_id)
+        peer, caller = context.peer(), _principal()
+        ended = await self._leadership.ask(
+            lambda number: DeleteReservation(number, reservation_id, peer, caller)
+        )
+        return pb.DeleteReservationResponse(reservation=view_reservation(ended))
 
     async def KillTask(self, request: pb.KillTaskRequest, context: Context) -> pb.KillTaskResponse:
         """Kill a task."""

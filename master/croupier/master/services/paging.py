@@ -60,6 +60,7 @@ ListRequest = (
     | pb.ListFrameworksRequest
     | pb.ListHoldsRequest
     | pb.ListOffersRequest
+    | pb.ListReservationsRequest
     | pb.ListRolesRequest
     | pb.ListTasksRequest
     | ListTokensRequest

@@ -81,6 +81,10 @@ _STORED: Final = (
     ),
     Stored("hold", r.HoldRecord, pb.HoldRecord, wire.HOLD, ("hold_id",), r.ForgetHold),
     Stored(
+        "reservation", r.ReservationRecord, pb.ReservationRecord, wire.RESERVATION,
+        ("reservation_id",), r.ForgetReservation,
+    ),
+    Stored(
         "usage", u.UsageRecord, pb.UsageRecord, wire.USAGE,
         ("start_ms", "length_ms", "role", "framework", "principal", "label"), u.ForgetUsage,
     ),

@@ -13,19 +13,21 @@ from croupier.api import http_pb2 as http
 from croupier.api.affected import affected, is_live
 from croupier.api.shapes import PARTS_OF_ROLE, PREEMPTION
 from croupier.master.core.authorisation import require
-from croupier.master.web.lists import AGENTS, FRAMEWORKS, HOLDS, TASKS, find_task
+from croupier.master.web.lists import AGENTS, FRAMEWORKS, HOLDS, RESERVATIONS, TASKS, find_task
 from croupier.master.web.table import ApiRoute, Asked, read_duration
 from croupier.model.access import Action, Object, agent_object, role_object
+from croupier.model.attributes import parse_constraint
 from croupier.model.errors import Conflict, InvalidRequest, NotFound
 from croupier.model.ids import AgentId, Role
 from croupier.model.preemption import parse_min_run
+from croupier.model.reservation import DEFAULT_NOTICE, PERIODS
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings, parse_amounts, parse_weight
 from croupier.model.task import TaskState
 from croupier.model.task_checks import check_grace
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.task_pb2 import KillPolicy
-from croupier.wire.resources import resources_to_wire
+from croupier.wire.resources import constraint_to_wire, resources_to_wire
 from croupier.wire.roles import settings_to_wire
 
 
@@ -149,6 +151,36 @@ async def _release(asked: Asked) -> http.HoldAction:
     return http.HoldAction(dry_run=True, hold=found)
 
 
+async def _reserve(asked: Asked) -> http.ReservationAction:
+    body = asked.body
+    request = pb.CreateReservationRequest(
+        role=body["role"],
+        agents=body.get("agents", 1),
+        begin_time_ms=body["begin_time_ms"],
+        end_time_ms=body["end_time_ms"],
+        every_ms=PERIODS[body.get("every", "")],
+        notice_ms=read_duration(body.get("notice", DEFAULT_NOTICE)),
+        least=resources_to_wire(Resources.parse(body.get("least", ""))),
+        constraints=[
+            constraint_to_wire(parse_constraint(text)) for text in body.get("constraints", ())
+        ],
+        reservation_id=body.get("reservation_id", ""),
+    )
+    made = await asked.ask("CreateReservation", request)
+    return http.ReservationAction(reservation=made.reservation)
+
+
+async def _unreserve(asked: Asked) -> http.ReservationAction:
+    reservation_id = asked.path["reservation_id"]
+    if not asked.body.get("dry_run", False):
+        request = pb.DeleteReservationRequest(reservation_id=reservation_id)
+        ended = await asked.ask("DeleteReservation", request)
+        return http.ReservationAction(reservation=ended.reservation)
+    found = await RESERVATIONS.find(asked, reservation_id)
+    _require(asked, Action.CHANGE_ROLES, role_object(Role(found.role)))
+    return http.ReservationAction(dry_run=True, reservation=found)
+
+
 def _post(path: str, handler: Any, summary: str, body: Any, answer: Any) -> ApiRoute:
     return ApiRoute(path, handler, summary, answer, method="POST", body=body)
 
@@ -235,6 +267,20 @@ ROUTES: Final = (
         "End a hold; tasks in it run on.",
         http.ReleaseRequest,
         http.HoldAction,
+    ),
+    _post(
+        "/reservations",
+        _reserve,
+        "Reserve agents for a role, from a certain time on.",
+        http.ReservationRequest,
+        http.ReservationAction,
+    ),
+    _post(
+        "/reservations/{reservation_id}/delete",
+        _unreserve,
+        "End a reservation, with all its later occurrences.",
+        http.UnreserveRequest,
+        http.ReservationAction,
     ),
     _post(
         "/roles",

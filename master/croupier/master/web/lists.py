@@ -83,6 +83,7 @@ AGENTS: Final = ListedKind("agents", lambda each: each.agent.agent_id)
 FRAMEWORKS: Final = ListedKind("frameworks", lambda each: each.framework.framework_id)
 OFFERS: Final = ListedKind("offers", lambda each: each.offer.offer_id)
 HOLDS: Final = ListedKind("holds", lambda each: each.hold_id)
+RESERVATIONS: Final = ListedKind("reservations", lambda each: each.reservation_id)
 ROLES: Final = ListedKind("roles", lambda each: each.role)
 TASKS: Final = ListedKind("tasks", lambda each: each.task.task_id)
 # Fields of requests that have other names than the parameters for them.
@@ -158,6 +159,11 @@ ROUTES: Final = (
         HOLDS,
         "List the resources of agents that are held for frameworks and roles.",
         Parameter("text", "only holds with this in an id or the role"),
+    ),
+    _list(
+        RESERVATIONS,
+        "List the reservations of agents.",
+        Parameter("text", "only reservations with this in their id or the role"),
     ),
     _list(
         ROLES,

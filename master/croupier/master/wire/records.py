@@ -46,6 +46,13 @@ REVOKED_KEY: Final = mapped(a.RevokedKeyRecord, pb.RevokedKeyRecord)
 HOLD: Final = mapped(
     r.HoldRecord, pb.HoldRecord, resources=Both(resources_to_wire, resources_from_wire)
 )
+RESERVATION: Final = mapped(
+    r.ReservationRecord,
+    pb.ReservationRecord,
+    least=Both(resources_to_wire, resources_from_wire),
+    constraints=many(Both(constraint_to_wire, constraint_from_wire)),
+    agent_ids=TUPLE,
+)
 
 _SUMS: Final = Both(
     lambda sums: {name: str(milli) for name, milli in sums.items()},

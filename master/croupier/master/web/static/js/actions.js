@@ -116,6 +116,23 @@ export function releaseButton(hold, done) {
 }
 
 /**
+ * The button that deletes a reservation.
+ * @param {any} reservation
+ * @param {() => void} done
+ */
+export function unreserveButton(reservation, done) {
+  if (!may("change-roles")) return null;
+  const send = (dry) => post(["reservations", reservation.reservation_id, "delete"], { dry_run: dry });
+  return button("Delete", () => ask({
+    title: `Delete reservation ${reservation.reservation_id}?`, verb: "Delete", isGrave: true,
+    dry: () => send(true),
+    effect: () => list(["its agents are offered to all", "tasks on them run on"]),
+    act: () => send(false),
+    done: () => { toast(`Reservation ${reservation.reservation_id} is deleted.`); done(); },
+  }), { class: "danger quiet" });
+}
+
+/**
  * The button that ends a framework. The name has to be typed.
  * @param {any} framework
  * @param {() => void} done

@@ -16,6 +16,7 @@ import { holds } from "./views/holds.js";
 import { masters } from "./views/masters.js";
 import { offers } from "./views/offers.js";
 import { overview } from "./views/overview.js";
+import { reservations } from "./views/reservations.js";
 import { roles } from "./views/roles.js";
 import { signInView } from "./views/signin.js";
 import { task, tasks } from "./views/tasks.js";
@@ -28,7 +29,7 @@ const STALE_MS = 10_000;
 /** @type {Record<string, (...parts: string[]) => import("./types.js").View>} */
 const VIEWS = {
   overview, roles, frameworks: (id) => (id ? framework(id) : frameworks()), tasks: (of, id) => (id ? task(of, id) : tasks()),
-  agents: (id) => (id ? agent(id) : agents()), offers, holds, fit, usage, preemptions, events, masters,
+  agents: (id) => (id ? agent(id) : agents()), offers, holds, reservations, fit, usage, preemptions, events, masters,
 };
 
 /** @type {import("./types.js").View | null} */

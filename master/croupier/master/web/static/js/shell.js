@@ -15,6 +15,7 @@ export const PAGES = [
   { key: "u", name: "Offers", path: "#/offers" },
   { key: "h", name: "Holds", path: "#/holds" },
   { key: "i", name: "Fit", path: "#/fit" },
+  { key: "v", name: "Reservations", path: "#/reservations" },
   { key: "s", name: "Usage", path: "#/usage" },
   { key: "p", name: "Preemptions", path: "#/preemptions" },
   { key: "e", name: "Events", path: "#/events" },

@@ -8,7 +8,7 @@ export const KINDS = [
   "agent-disconnected", "agent-drained", "agent-gone", "agent-healthy", "agent-operated", "agent-refused", "agent-registered",
   "agent-stopped", "agent-suspected", "agent-tasks-unproven", "agent-unhealthy", "agent-unreachable", "framework-backed-off",
   "framework-disconnected", "framework-removed", "framework-subscribed", "framework-torn-down", "hold-ended", "hold-made",
-  "offers-lapsed", "preemption-begun", "preemption-ended", "role-changed", "task-dropped", "task-error", "task-failed", "task-finished",
+  "offers-lapsed", "preemption-begun", "preemption-ended", "reservation-changed", "reservation-made", "role-changed", "task-dropped", "task-error", "task-failed", "task-finished",
   "task-gone", "task-killed", "task-killing", "task-lost", "task-placed", "task-queued", "task-running", "task-starting",
   "task-unknown", "task-unreachable", "term-began",
 ];

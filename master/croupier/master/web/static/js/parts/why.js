@@ -21,6 +21,7 @@ const CAUSES = {
   "minimum run time": ["Tasks that could be ended for it have to run for their minimum time first.", "Wait for it, or set a shorter one for their role."],
   "its volumes": ["Its queued tasks need the agent of their volumes.", "Wait for that agent, or make room on it."],
   "past use": ["Its role has used more or less than its share lately, which changes its weight.", "That is forgotten by and by; the half-life of the role says how fast."],
+  "its reservations": ["Agents are reserved for its role.", "It alone is offered them once the reservation begins."],
   "its holds": ["Its holds count in its share, used or not.", "It can use or release them."],
   "suppressed": ["The framework suppressed its offers.", "It has to revive."],
   "disconnected": ["The framework is not connected.", "Start it again, or repair its connection."],
