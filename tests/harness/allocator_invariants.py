@@ -51,7 +51,9 @@ def _check_branch(tree: Tree, role: Branch) -> None:
     kinds: Counter[Kind] = Counter()
     for node in role.below():
         if isinstance(node, Branch):
-            assert not isinstance(node, RoleNode) or tree.roles[node.role] is node
+            if isinstance(node, RoleNode):
+                assert tree.roles[node.role] is node
+                assert node.weight == tree.weight_of(node.role, node.settings)
             assert not node.is_empty
             _check_branch(tree, node)
         for mine, theirs in ((held, node.held), (used, node.used), (surplus, node.surplus)):

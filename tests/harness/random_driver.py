@@ -6,12 +6,18 @@ from random import Random
 
 from croupier.master.allocator import Allocator, Grant, Rules, policies
 from croupier.master.allocator.agent_pool import Earmark
+from croupier.master.allocator.past_use import PastUse
 from croupier.master.allocator.queue import ORDERS
 from croupier.model.attributes import Constraint, equals, facts_of, not_equals
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
-from croupier.model.roles import RoleSettings
+from croupier.model.roles import (
+    HIGHEST_FACTOR,
+    LOWEST_FACTOR,
+    MIN_HALF_LIFE_MS,
+    RoleSettings,
+)
 from tests.harness.allocator_invariants import check_allocator
 from tests.harness.oracle import Member, Oracle, Refusal, Task
 
@@ -27,6 +33,7 @@ class RandomDriver(Oracle):
     def __init__(self, seed: int, *, remembers: bool = True) -> None:
         """Begin with some agents and frameworks; visits skip misfits if it `remembers` them."""
         self.random = random = Random(seed)
+        self.past = Random(f"{seed}/past")
         policy = policies.NAMES[seed % len(policies.NAMES)]
         order = ORDERS[seed // len(policies.NAMES) % len(ORDERS)]
         hold_s = random.choice((0.0, 0.0, 3.0))
@@ -173,13 +180,25 @@ class RandomDriver(Oracle):
         guarantee = {n: random.randint(0, 3) * u for n, u in UNITS.items() if random.random() < 0.1}
         by_resource = {n: random.choice((500, 3000)) for n in UNITS if random.random() < 0.1}
         weight = random.choice((1000, 1000, 2000, 1, 10**9))
-        settings = RoleSettings(weight, by_resource, guarantee, limit)
+        half_life_ms = self.past.choice((0, MIN_HALF_LIFE_MS))
+        settings = RoleSettings(weight, by_resource, guarantee, limit, half_life_ms=half_life_ms)
         self.settings[role] = settings if random.random() < 0.7 else RoleSettings()
         self.allocator.set_role(role, self.settings[role])
+
+    def past_use_is_counted(self) -> None:
+        """Change the weights of the roles with a half-life, as an accounting step does."""
+        self.allocator.set_past(
+            {
+                role: PastUse(0, 0, self.past.randint(LOWEST_FACTOR, HIGHEST_FACTOR))
+                for role, settings in self.settings.items()
+                if settings.half_life_ms
+            }
+        )
 
     def time_passes(self) -> None:
         self.now += self.random.choice((0.0, 0.5, 1.0, 5.0))
         self.allocator.wake(self.now)
+        self.past_use_is_counted()
 
     def room_is_earmarked(self) -> None:
         """Earmark resources of an agent, as a preemption does."""

@@ -25,12 +25,16 @@ from croupier.master.core.hold_commands import CreateHold, ReleaseHold
 from croupier.master.core.reservation_commands import CreateReservation, DeleteReservation
 from croupier.master.core.reservations import NewReservation, Times
 from croupier.master.core.tasks import Task
+from croupier.master.core.usage_buckets import HOUR_MS
 from croupier.model.ids import AgentId, FrameworkId, HoldId, Role, TaskId
 from croupier.model.reservation import DAY_MS
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
 from tests.harness.secured_world import ADMIN, NOW_MS, caller
 from tests.property.core_world import AMOUNTS, ROLES, CoreWorld, may_administer
+
+# 2026-11-27 12:00 UTC.
+NOON = 1_795_780_800_000
 
 
 class OperatorRules(CoreWorld):
@@ -41,17 +45,28 @@ class OperatorRules(CoreWorld):
         guarantee=st.integers(0, 3),
         limit=st.one_of(st.none(), st.integers(3, 9)),
         preemption=st.sampled_from([None, None, True, False]),
+        half_life_h=st.sampled_from([0, 0, 1, 24]),
     )
     def an_operator_sets_a_role(
-        self, role: Role, guarantee: int, limit: int | None, preemption: bool | None
+        self,
+        role: Role,
+        guarantee: int,
+        limit: int | None,
+        preemption: bool | None,
+        half_life_h: int,
     ) -> None:
         settings = RoleSettings(
             guarantee={"cpus": guarantee * 1000} if guarantee else {},
             limit={} if limit is None else {"cpus": limit * 1000},
             preemption=preemption,
+            half_life_ms=half_life_h * HOUR_MS,
         )
         self.world.state.allocator.set_role(role, settings)
         self.world.do(TimePassed())
+
+    @rule()
+    def accounting_is_due(self) -> None:
+        self.world.do(AccountingDue(NOON + round(self.world.now * 1000)))
 
     @rule(
         pick=st.integers(0, 5),

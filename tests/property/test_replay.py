@@ -76,9 +76,15 @@ class RecordedMachine(CoreMachine):
         guarantee=st.integers(0, 3),
         limit=st.one_of(st.none(), st.integers(0, 9)),
         preemption=st.sampled_from([None, None, True, False]),
+        half_life_h=st.sampled_from([0, 0, 1, 24]),
     )
     def an_operator_sets_a_role(
-        self, role: Role, guarantee: int, limit: int | None, preemption: bool | None
+        self,
+        role: Role,
+        guarantee: int,
+        limit: int | None,
+        preemption: bool | None,
+        half_life_h: int,
     ) -> None:
         """Change a role by a command; contradictory settings are refused."""
         settings = RoleSettings(
@@ -86,6 +92,7 @@ class RecordedMachine(CoreMachine):
             guarantee={"cpus": guarantee * 1000} if guarantee else {},
             limit={} if limit is None else {"cpus": limit * 1000},
             preemption=preemption,
+            half_life_ms=half_life_h * 3_600_000,
         )
         by = caller("local-admin")
         self.world.do(UpdateRoles(1, (RoleChange(role, settings),), force=True, caller=by))
