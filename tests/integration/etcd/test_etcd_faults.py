@@ -216,7 +216,7 @@ async def first_to_lead(
 
 async def test_delayed_writes_of_a_deposed_leader_have_no_effect(three: Masters) -> None:
     etcd = three.etcd
-    old, store = await three.leading("a:1", lease_s=2)
+    old, store = await three.leading("a:1", lease_s=LEASE_S)
     await store.commit([MasterRecord("c", 1)])
     etcd.freeze(0, 1, 2)
     committing = asyncio.create_task(store.commit([MasterRecord("c", 99)]))

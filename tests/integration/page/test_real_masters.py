@@ -234,7 +234,7 @@ class RealMaster:
 @contextmanager
 def running_master(etcd: Etcd, log: Path) -> Iterator[RealMaster]:
     listen, http = free_addresses(2)
-    flags = (f"--listen={listen}", f"--http={http}", f"--store={etcd.target()}", "--lease=2s")
+    flags = (f"--listen={listen}", f"--http={http}", f"--store={etcd.target()}", "--lease=5s")
     argv = (sys.executable, "-m", "croupier.master", *flags)
     with log.open("wb") as output:
         process = subprocess.Popen(argv, stdout=output, stderr=output, env=environment())
