@@ -33,6 +33,7 @@ from tests.harness.doc_pages import (
 )
 from tests.harness.docs_clusters import DocsCluster, docs_cluster, end_sessions
 from tests.harness.forked_start.popen import SCRIPTS
+from tests.harness.processes import working_in
 from tests.harness.real_local import Local, running_local
 
 PROGRAM: Final = """#!{python} -ISB
@@ -122,6 +123,11 @@ def folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="docs-") as name:
         Path(name).chmod(0o755)
         yield Path(name)
+        # A controller that was told to stop still writes its state.
+        deadline = time.monotonic() + WAIT_S
+        while left := working_in(Path(name)):
+            assert time.monotonic() < deadline, left
+            time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")

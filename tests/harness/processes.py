@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -32,6 +33,16 @@ def running_as(command: str) -> list[int]:
             continue
         if b" ".join(words) == command.encode() and is_running(int(entry.name)):
             found.append(int(entry.name))
+    return found
+
+
+def working_in(folder: Path) -> list[int]:
+    """Return the processes whose working directory is `folder` or below it."""
+    found: list[int] = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (entry / "cwd").readlink().is_relative_to(folder.resolve()):
+                found.append(int(entry.name))
     return found
 
 

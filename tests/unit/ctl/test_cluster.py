@@ -50,7 +50,7 @@ class StartingCluster(Cluster):
         fakes: Any = FakeChildren()
         super().__init__(MANY, work_dir, fakes, wait_s=wait_s)
         self.fakes: FakeChildren = fakes
-        self._patience_s, self.most, self.registered = 0.3, most, 0
+        self._patience_s, self.most, self.registered = 0.6, most, 0
         self.starting: list[int] = []
 
     async def _is_listening(self) -> bool:
@@ -65,13 +65,14 @@ class StartingCluster(Cluster):
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Callable[[StartingCluster], None]:
+    # A look each 30 ms, far less than the patience.
+    monkeypatch.setattr("croupier.ctl.local.cluster._POLL_S", 0.003)
     return lambda cluster: monkeypatch.setattr(questions, "connected_agents", cluster.look)
 
 
 async def test_a_bounded_number_of_agents_start_at_once_while_there_is_progress(
-    tmp_path: Path, looks: Callable[[StartingCluster], None], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, looks: Callable[[StartingCluster], None]
 ) -> None:
-    monkeypatch.setattr("croupier.ctl.local.cluster._POLL_S", 0.002)
     cluster = StartingCluster(tmp_path, 30)
     looks(cluster)
     # In all it takes longer than the patience with one agent.
