@@ -26,6 +26,7 @@ def run(
     role: str = "*",
     count: Annotated[int, Parameter(name=["--count", "-n"])] = 1,
     nodes: Annotated[int, Parameter(name=["--nodes", "-N"])] = 0,
+    restarts: int = 0,
     env: Annotated[list[str] | None, Parameter(negative="")] = None,
     secret: Annotated[list[str] | None, Parameter(negative="")] = None,
     secret_files: Annotated[bool, Parameter(negative="")] = False,
@@ -68,6 +69,8 @@ def run(
             together, or none does, and all end if one fails. Each task finds its number in
             CROUPIER_RANK, the number of tasks in CROUPIER_SIZE, all hosts in the file
             CROUPIER_HOSTFILE, and the host and a port of task 0 in MASTER_ADDR and MASTER_PORT.
+        restarts: Start the tasks of --nodes again, all of them from the beginning, up to so many
+            times if one fails or its agent is lost.
         env: NAME=VALUE for the command's environment; may be repeated.
         secret: NAME=@FILE: a variable with the content of a file, without its line end, which the
             cluster keeps secret: encrypted in the master's store, on no disk of agents, in no list
@@ -113,6 +116,7 @@ def run(
         is_shell=shell,
         count=nodes or count,
         is_gang=nodes > 0,
+        restarts=restarts,
         role=role,
         name=name,
         secrets=read_secrets(secret or (), os.environ),

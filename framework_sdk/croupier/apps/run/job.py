@@ -33,6 +33,7 @@ class Job:
     Attributes:
         is_gang: whether they start together, each on an agent of its own; the first one has a port
             where they can meet.
+        restarts: how often a gang is started again if a task of it fails.
         words: program and arguments; with `is_shell`, a shell line once joined by spaces.
         unit: the resources of one task.
         secrets: variables that are kept secret.
@@ -45,6 +46,7 @@ class Job:
     is_shell: bool = False
     count: int = 1
     is_gang: bool = False
+    restarts: int = 0
     role: str = "*"
     name: str = ""
     secrets: SecretValues = NO_SECRETS
@@ -58,6 +60,8 @@ class Job:
             raise InvalidRequest(f"--count must be between 1 and {MAX_COUNT}")
         if self.is_gang and self.count > MAX_GANG_TASKS:
             raise InvalidRequest(f"--nodes must be between 1 and {MAX_GANG_TASKS}")
+        if self.restarts < 0 or (self.restarts and not self.is_gang):
+            raise InvalidRequest("--restarts is 0 or more, and needs --nodes")
         check_role(self.role)
         check_units(self.options.get("limits", ""))
         self.task("check")

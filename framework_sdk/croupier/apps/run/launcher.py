@@ -2,8 +2,7 @@
 
 Rule: a copy is pending, launched or ended. A launched copy is queued at the master until it has
 an agent. Only a copy that never ran becomes pending again: its agent dropped it, up to three times,
-or the master could not queue it. The copies of a gang are launched together. None is launched
-again: it ends with its gang.
+or the master could not queue it. The copies of a gang are launched together, and again together.
 """
 
 from __future__ import annotations
@@ -55,10 +54,13 @@ class Copy:
 
 
 class Progress:
-    """All copies of one job; those of a gang are launched together."""
+    """All copies of one job; those of a gang are launched together.
 
-    def __init__(self, count: int, *, is_gang: bool = False) -> None:
-        self._is_gang = is_gang
+    `restarts_left`: how often a gang may be launched again.
+    """
+
+    def __init__(self, count: int, *, is_gang: bool = False, restarts: int = 0) -> None:
+        self._is_gang, self.restarts_left = is_gang, restarts
         self.copies = [Copy(index, f"run-{index}") for index in range(count)]
         self._pending = list(range(count))
         self._by_task: dict[str, Copy] = {}
@@ -113,6 +115,17 @@ class Progress:
         if not self._is_given_up:
             heapq.heappush(self._pending, copy.index)
 
+    def restart(self) -> bool:
+        """Make all copies of a gang that has failed pending again; return whether they are."""
+        has_failed = self._is_gang and self.is_over and self.exit_code != 0
+        if not has_failed or not self.restarts_left or self._is_given_up:
+            return False
+        self.restarts_left -= 1
+        for copy in self.copies:
+            copy.code = 0
+        self._pending = list(range(len(self.copies)))
+        return True
+
     def give_up(self) -> None:
         """Launch no more; end the pending copies without an exit code."""
         self._is_given_up = True
@@ -138,7 +151,7 @@ class Progress:
                 self._end(copy, 1)
                 return f"{copy.task_id}: its agent {status.agent_id} is unreachable; its gang ends"
             return f"{copy.task_id}: its agent {status.agent_id} is unreachable; waiting for it"
-        elif status.reason is Reason.GANG_ENDED:
+        elif status.state.is_terminal and status.reason is Reason.GANG_ENDED:
             # Another copy tells why, and has the exit code.
             self._end(copy, 0)
         elif status.state.is_terminal:
@@ -193,7 +206,7 @@ class Launcher(Engine):
     ) -> None:
         super().__init__(target, job.title, job.role, keep_s=FAILOVER_S, insecure=job.is_insecure)
         self._job, self._outputs, self._warn = job, outputs, warn
-        self.progress = Progress(job.count, is_gang=job.is_gang)
+        self.progress = Progress(job.count, is_gang=job.is_gang, restarts=job.restarts)
 
     def give_up(self) -> None:
         """Submit no more copies."""
@@ -232,6 +245,10 @@ class Launcher(Engine):
         if status.state is TaskState.STAGING:
             self.moved_at = asyncio.get_running_loop().time()
         self._apply_status(status)
+        if self.progress.find(status.task_id) is None:
+            # Of a gang, a copy ends when its agent is unreachable.
+            self._outputs.on_ended(status.task_id, has_run=True, has_agent=False)
+            self._settle()
 
     def on_end(self, status: TaskStatus, outcome: Outcome, error: CroupierError | None) -> None:
         """Apply the end of a try; raise the error of a master that will never take it."""
@@ -265,5 +282,11 @@ class Launcher(Engine):
             self._warn(warning)
 
     def _settle(self) -> None:
-        if self.progress.is_over:
+        code = self.progress.exit_code
+        if self.progress.restart():
+            left = self.progress.restarts_left
+            self._warn(f"the gang failed with code {code} and is started again; {left} more times")
+            self.moved_at = asyncio.get_running_loop().time()
+            self.wake()
+        elif self.progress.is_over:
             self.finish()

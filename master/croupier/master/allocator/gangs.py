@@ -12,6 +12,7 @@ earmarked for another framework, or held, is not used.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from heapq import nlargest
 from typing import TYPE_CHECKING
 
 from croupier.master.allocator.agent_pool import PooledAgent
@@ -27,9 +28,8 @@ if TYPE_CHECKING:
     from croupier.master.allocator.pending_demand import PendingDemand
     from croupier.master.allocator.state import AllocatorState
 
-# Agents that are as much work as a deal: passed over, and checked.
-SKIPPED_PER_WORK = 200
-CHECKED_PER_WORK = 4
+# Agents that are passed over at the cost of one deal. To check one costs as much.
+SKIPPED_PER_WORK = 100
 
 
 class GangSearch:
@@ -84,8 +84,7 @@ class GangSearch:
         assert gang is not None
         agents: Iterable[PooledAgent] = self._agents(pending)
         if gang.placement.pack:
-            largest = self._decreasing(gang.units)[0]
-            agents = sorted(agents, key=lambda each: -largest.units_within(each.free, 10**6))
+            agents = self._emptiest(pending, agents)
         if not gang.placement.same:
             yield agents
             return
@@ -95,6 +94,21 @@ class GangSearch:
             if name is not None:
                 alike.setdefault(name, []).append(agent)
         yield from alike.values() if alike else [[]]
+
+    def _emptiest(
+        self, pending: PendingDemand, agents: Iterable[PooledAgent]
+    ) -> Iterator[PooledAgent]:
+        """Yield agents by what is free of the resource of which the gang needs most."""
+        shares = self._state.totals.shares(pending.demand.unit.scalars)
+        name = max(shares, key=lambda each: shares[each], default="")
+        listed = list(agents)
+        most = 2 * len(pending.gang.members) if pending.gang is not None else 0
+        # Mostly these are enough, and the others need not be sorted.
+        first = nlargest(most, listed, key=lambda each: each.free[name])
+        yield from first
+        taken = {each.agent_id for each in first}
+        rest = [each for each in listed if each.agent_id not in taken]
+        yield from sorted(rest, key=lambda each: -each.free[name])
 
     def _agents(self, pending: PendingDemand) -> Iterator[PooledAgent]:
         """Yield the visited agent, and then all others that may have room for a member."""
@@ -144,7 +158,7 @@ class GangSearch:
                 taken.add(name)
             if not left:
                 break
-        self.work += checked // CHECKED_PER_WORK
+        self.work += checked
         return places
 
     def _room(self, leaf: Leaf, pending: PendingDemand, agent: PooledAgent) -> Resources | None:

@@ -87,15 +87,19 @@ class PendingDemand:
         shape: of the submitted tasks that it counts; None if the framework declared it.
         outstanding: units of it in offers that were not answered yet.
         unmet: the first constraint that each checked agent does not pass; None if it passes all.
+        pieces: the amounts of which one agent must have room for one: the unit, or of a gang the
+            units of its members.
         misses: of a gang, the free resources of agents that have no room for any member.
         missed_at: of a gang, the growth of the pool at which it did not fit; see `AgentPool`.
     """
 
-    __slots__ = ("demand", "missed_at", "misses", "outstanding", "shape", "unmet")
+    __slots__ = ("demand", "missed_at", "misses", "outstanding", "pieces", "shape", "unmet")
 
     def __init__(self, demand: Demand, shape: Shape | None = None) -> None:
         self.demand, self.shape, self.outstanding = demand, shape, 0
         self.unmet: dict[AgentId, Constraint | None] = {}
+        gang = self.gang
+        self.pieces = (demand.unit,) if gang is None else gang.units
         self.misses: dict[AgentId, Resources] = {}
         self.missed_at = -1
 
@@ -103,12 +107,6 @@ class PendingDemand:
     def gang(self) -> GangShape | None:
         """The members of the gang that it stands for; None if it is of no gang."""
         return None if self.shape is None else self.shape.gang
-
-    @property
-    def pieces(self) -> tuple[Resources, ...]:
-        """The amounts of which one agent must have room for one: the unit, or those of members."""
-        gang = self.gang
-        return (self.demand.unit,) if gang is None else gang.units
 
     @property
     def left(self) -> int:

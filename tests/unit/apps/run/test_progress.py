@@ -146,3 +146,49 @@ def test_a_requested_kill_is_not_a_warning() -> None:
     progress.give_up()
     assert progress.on_status(status_of(TaskState.KILLED, signal=15)) is None
     assert progress.exit_code == 143
+
+
+def gang_of(count: int, restarts: int = 0) -> Progress:
+    """Return the progress of a gang whose copies all run."""
+    progress = Progress(count, is_gang=True, restarts=restarts)
+    progress.name_copies("x")
+    for copy in progress.launch(count):
+        progress.on_status(status_of(TaskState.RUNNING, copy.task_id, agent_id="A"))
+    return progress
+
+
+def test_a_gang_has_the_code_of_the_copy_that_ended_it() -> None:
+    progress = gang_of(3)
+    progress.on_status(status_of(TaskState.FAILED, "x-2", exit_code=3))
+    for name in ("x-0", "x-1"):
+        killing = status_of(TaskState.KILLING, name, reason=Reason.GANG_ENDED)
+        assert progress.on_status(killing) is None
+        assert progress.find(name) is not None
+        killed = status_of(TaskState.KILLED, name, reason=Reason.GANG_ENDED, signal=15)
+        assert progress.on_status(killed) is None
+    assert progress.is_over
+    assert (progress.exit_code, progress.restart()) == (3, False)
+
+
+def test_a_gang_that_failed_is_launched_again_as_a_whole() -> None:
+    progress = gang_of(2, restarts=1)
+    progress.on_status(status_of(TaskState.KILLED, "x-0", reason=Reason.GANG_ENDED, signal=15))
+    assert not progress.restart()
+    warning = progress.on_status(status_of(TaskState.UNREACHABLE, "x-1", agent_id="A"))
+    assert warning == "x-1: its agent A is unreachable; its gang ends"
+    assert progress.restart()
+    assert [copy.task_id for copy in progress.launch(9)] == ["x-0.2", "x-1.2"]
+    for name in ("x-0.2", "x-1.2"):
+        progress.on_status(status_of(TaskState.FINISHED, name, exit_code=0))
+    assert not progress.restart()
+    assert (progress.is_over, progress.exit_code) == (True, 0)
+
+
+def test_a_gang_is_submitted_only_as_a_whole() -> None:
+    progress = Progress(2, is_gang=True)
+    progress.name_copies("x")
+    progress.launch(2)
+    progress.on_status(status_of(TaskState.UNKNOWN, "x-0"))
+    assert progress.launch(2) == []
+    progress.on_status(status_of(TaskState.UNKNOWN, "x-1"))
+    assert len(progress.launch(2)) == 2
