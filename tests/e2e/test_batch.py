@@ -24,7 +24,7 @@ from croupier.v1 import operator_pb2, task_pb2
 from tests.harness.cluster import Cluster, processes_with, real_cluster
 from tests.harness.eventually import eventually
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400), pytest.mark.asyncio(loop_scope="module")]
 
 HAS = "cpus:8;mem:4GB;disk:1GB"
 QUICK = ("--heartbeat", "0.5", "--agent-timeout", "60")

@@ -17,7 +17,7 @@ from tests.chaos.real.mutants import MUTANTS
 from tests.chaos.real.mutation_run import kinds_found
 from tests.harness.debian import NoProgram, unavailable
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 
 async def test_a_bug_is_found(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def _download(package: str, version: str, file: Path) -> None:
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(400),
     # asyncio cannot name the connection of a worker that is in its TLS handshake when an executor
     # ends; the process closes it when it collects garbage, or ends.
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),

@@ -17,7 +17,7 @@ from tests.harness.cluster import Cluster, real_cluster
 from tests.harness.command import croupier, ended, started
 from tests.harness.eventually import eventually
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 FILE = """
 name = "survivor"

@@ -17,7 +17,7 @@ import pytest
 from tests.harness.cluster import Cluster, processes_with, real_cluster
 from tests.harness.eventually import eventually
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/dask.md"
 AGENT = "cpus:4;mem:4GB"

@@ -106,7 +106,7 @@ def _serve(connection: socket.socket) -> None:
             connection.sendall(f"{code}\n".encode())
 
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 WAIT_S: Final = 30.0
 

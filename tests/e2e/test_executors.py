@@ -31,7 +31,7 @@ from tests.harness import executor_program
 from tests.harness.cluster import Cluster, real_cluster
 from tests.harness.eventually import eventually
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 HAS = "cpus:4;mem:4GB;disk:1GB"
 EXECUTOR = Resources.parse("cpus:0.1;mem:64MB")

@@ -35,7 +35,7 @@ BOXED = (
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(400),
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can give tasks uids of their own"),
 ]
 

@@ -21,7 +21,7 @@ from tests.harness.eventually import eventually
 from tests.harness.promtool import check_metrics
 from tests.harness.steady import Steady, at_work
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 QUICK = ("--heartbeat", "0.5", "--agent-timeout", "5")
 HAS = "cpus:4;mem:4GB;disk:1GB"

@@ -28,7 +28,7 @@ from croupier.futures import (
 from tests.harness.executors import executor_on
 from tests.harness.real_local import Local, running_local
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 REPO = Path(__file__).resolve().parents[2]
 WAIT_S = 40

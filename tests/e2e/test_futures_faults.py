@@ -22,7 +22,7 @@ from tests.harness.eventually import eventually
 from tests.harness.executors import executor_on, noted, notes
 from tests.harness.processes import is_running, parent_of
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 AGENT = "cpus:2;mem:2GB"
 CALLS = 60

@@ -17,7 +17,7 @@ from tests.harness.command import ended, started
 from tests.harness.eventually import eventually
 from tests.harness.steady import at_work
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 HAS = "cpus:1;mem:1GB"
 # Hosts of a test have names that no resolver knows; so they meet at an address of this test alone.

@@ -12,7 +12,7 @@ from tests.harness.cluster import Cluster, processes_with, real_cluster
 from tests.harness.eventually import eventually
 from tests.harness.steady import at_work
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 UNIT = Resources.parse("cpus:1;mem:32MB")
 # Seconds of a sleep that identify these tasks among all processes.

@@ -15,7 +15,7 @@ from tests.harness.scripted_master import program
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(400),
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can give tasks uids of their own"),
     pytest.mark.skipif(shutil.which("perl") is None, reason="the tasks are in Perl"),
 ]

@@ -15,7 +15,7 @@ import pytest
 
 from tests.harness.real_local import Local, running_local
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from tests.chaos.real.workload import entry_of
 from tests.harness.eventually import eventually
 from tests.harness.steady import at_work
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 PATIENCE_S = 150.0
 RUNNING, ACCEPTS, SUBMITTED = 150, 50, 300

@@ -31,7 +31,7 @@ from tests.harness.masters import ANY_PORT, RawAgent
 from tests.harness.mesos_clients.packages import node_client, python_clients
 from tests.harness.secured import bearing, secured_master
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).resolve().parents[2]
 RESOURCES = "cpus:4;mem:1GB;disk:1GB;ports:[31000-31099]"

@@ -17,7 +17,7 @@ from tests.harness.eventually import eventually
 from tests.harness.mesos_clients import packages
 
 PROGRAM = Path(packages.__file__).with_name("run_pymesos_executor.py")
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 
 def mesos_executor(own: Owner) -> Task:

@@ -14,7 +14,7 @@ from tests.harness.eventually import eventually
 from tests.harness.real_local import Local, running_local
 from tests.harness.steady import Steady, at_work
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 CPUS = 4
 # Marks each run of a task in a directory, and runs until it is over.

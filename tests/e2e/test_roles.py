@@ -23,7 +23,7 @@ from tests.harness.eventually import eventually
 from tests.harness.real_local import Local, running_local
 from tests.harness.steady import Steady, at_work
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 PAPER = ("cpus:9;mem:18GB;disk:1GB", {"A": "cpus:1;mem:4GB", "B": "cpus:3;mem:1GB"})
 

@@ -15,7 +15,7 @@ from tests.harness.cluster import Cluster, fetch
 from tests.harness.command import croupier
 from tests.harness.eventually import eventually
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 AGENT = "cpus:4;mem:4GB;disk:1GB"
 CANARY = "a-canary-of-29-characters-4711"

@@ -29,7 +29,7 @@ from tests.harness.eventually import eventually
 from tests.harness.processes import is_running
 from tests.harness.real_local import Local, running_local
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 SERVER = """\
 import http.server, os, time

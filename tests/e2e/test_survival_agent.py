@@ -19,7 +19,7 @@ from tests.harness.eventually import eventually
 from tests.harness.processes import is_running
 from tests.harness.steady import Steady, at_work
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 HAS = "cpus:100;mem:16GB;disk:1GB"
 UNIT = Resources.parse("cpus:1;mem:64MB")

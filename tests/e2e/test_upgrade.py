@@ -17,7 +17,7 @@ from tests.upgrade.build import Build, extract_old_build
 from tests.upgrade.cluster import AGENT, HELD, MASTER, WAIT_S, Upgrade, old_cluster
 from tests.upgrade.keeper import LATE, work_of
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from tests.harness.debian import program
 from tests.harness.eventually import eventually
 from tests.harness.steady import at_work
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 UNIT = Resources.parse("cpus:1;mem:32MB")
 HAS = "cpus:4;mem:1GB;disk:1GB"

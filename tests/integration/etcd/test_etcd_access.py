@@ -169,7 +169,7 @@ async def test_an_unsound_release_is_logged(
     assert [entry["event"] for entry in logs] == ["etcd_release_unsound"]
 
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 LOCALHOST = ("127.0.0.1",)
 REFUSED = 'croupier_certificate_refused{certificate="etcd"}'
