@@ -86,7 +86,7 @@ class World:
         return process
 
     async def finished(
-        self, process: subprocess.Popen[str], timeout_s: float = 90
+        self, process: subprocess.Popen[str], timeout_s: float = 200
     ) -> tuple[int, str, str]:
         """Wait for its end; return its code and its output."""
         out, err = await asyncio.to_thread(process.communicate, None, timeout_s)

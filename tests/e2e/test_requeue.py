@@ -46,7 +46,7 @@ async def test_preempted_tasks_of_a_run_are_queued_again(preempting: Local, tmp_
     marks.mkdir()
     words = ("-n", str(CPUS), "--requeue", "--name", "early", "--timeout", "150", "--shell")
     command = ("run", *words, "--", PROGRAM.format(marks))
-    run = asyncio.create_task(asyncio.to_thread(preempting.croupier, *command))
+    run = asyncio.create_task(asyncio.to_thread(preempting.croupier, *command, timeout_s=200))
     try:
 
         async def have_begun() -> bool:

@@ -103,7 +103,7 @@ class Web:
         }  # fmt: skip
         self.file.write_text(FILE.format(**{**values, **changes}))
 
-    def run(self, *words: str, timeout_s: float = 90) -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str, timeout_s: float = 200) -> subprocess.CompletedProcess[str]:
         return self.local.croupier(
             "service", *words, "--state", str(self.state), timeout_s=timeout_s
         )

@@ -33,11 +33,11 @@ class Local:
     work_dir: Path
     bin_dir: Path
 
-    def croupier(self, *words: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+    def croupier(self, *words: str, timeout_s: float = 150) -> subprocess.CompletedProcess[str]:
         """Run the `croupier` command against it."""
         return self.run(str(self.bin_dir / "croupier"), *words, timeout_s=timeout_s)
 
-    def run(self, *command: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+    def run(self, *command: str, timeout_s: float = 150) -> subprocess.CompletedProcess[str]:
         """Run any program that finds the master in its environment."""
         return subprocess.run(
             command,
