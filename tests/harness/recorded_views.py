@@ -137,6 +137,14 @@ MASTER = pb.GetMasterResponse(
     decided_in_ms=42_000,
 )
 EXPLANATION = pb.ExplainResponse(
+    forecasts=[
+        pb.Forecast(
+            role="research/vision",
+            unit=amounts("cpus:4;mem:16GB;gpus:1"),
+            median_ms=250_000,
+            late_ms=3_600_000,
+        )
+    ],
     framework=FRAMEWORK,
     roles=ROLES[2:],
     policy="drf",

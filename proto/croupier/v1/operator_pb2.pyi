@@ -2003,18 +2003,26 @@ class ExplainRequest(_message.Message):
 
     FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
     AGENT_ID_FIELD_NUMBER: _builtins.int
+    WITH_FORECASTS_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     agent_id: _builtins.str
     """Explain offers of this agent only; empty: of any agent."""
+    with_forecasts: _builtins.bool
+    """Foretell when its tasks start."""
+    task_id: _builtins.str
+    """With `with_forecasts`: only this queued task; empty: the next of each shape that waits."""
     def __init__(
         self,
         *,
         framework_id: _builtins.str = ...,
         agent_id: _builtins.str = ...,
+        with_forecasts: _builtins.bool = ...,
+        task_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "framework_id", b"framework_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "framework_id", b"framework_id", "task_id", b"task_id", "with_forecasts", b"with_forecasts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2031,6 +2039,7 @@ class ExplainResponse(_message.Message):
     REASONS_FIELD_NUMBER: _builtins.int
     POLICY_FIELD_NUMBER: _builtins.int
     LINED_UP_HOSTS_FIELD_NUMBER: _builtins.int
+    FORECASTS_FIELD_NUMBER: _builtins.int
     policy: _builtins.str
     """`--policy` of the master."""
     @_builtins.property
@@ -2050,6 +2059,10 @@ class ExplainResponse(_message.Message):
         So far as the caller may view these agents.
         """
 
+    @_builtins.property
+    def forecasts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Forecast]:
+        """When its tasks may start, if that was asked for: the next of each shape that waits."""
+
     def __init__(
         self,
         *,
@@ -2058,14 +2071,61 @@ class ExplainResponse(_message.Message):
         reasons: _abc.Iterable[Global___PassedOver] | None = ...,
         policy: _builtins.str = ...,
         lined_up_hosts: _abc.Iterable[_builtins.str] | None = ...,
+        forecasts: _abc.Iterable[Global___Forecast] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["framework", b"framework"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework", b"framework", "lined_up_hosts", b"lined_up_hosts", "policy", b"policy", "reasons", b"reasons", "roles", b"roles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["forecasts", b"forecasts", "framework", b"framework", "lined_up_hosts", b"lined_up_hosts", "policy", b"policy", "reasons", b"reasons", "roles", b"roles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExplainResponse: _TypeAlias = ExplainResponse  # noqa: Y015
+
+@_typing.final
+class Forecast(_message.Message):
+    """When a task may start, if what is known of durations holds."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROLE_FIELD_NUMBER: _builtins.int
+    UNIT_FIELD_NUMBER: _builtins.int
+    MEDIAN_MS_FIELD_NUMBER: _builtins.int
+    LATE_MS_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    role: _builtins.str
+    median_ms: _builtins.int
+    """The time by which it starts in half of the rehearsals; absent: see `problem`."""
+    late_ms: _builtins.int
+    """The time by which it starts in nine of ten; absent: it does not in so many."""
+    problem: _builtins.str
+    """Why it cannot be foretold; empty: it can."""
+    @_builtins.property
+    def unit(self) -> _resources_pb2.Resources:
+        """Resources of the task."""
+
+    def __init__(
+        self,
+        *,
+        role: _builtins.str = ...,
+        unit: _resources_pb2.Resources | None = ...,
+        median_ms: _builtins.int | None = ...,
+        late_ms: _builtins.int | None = ...,
+        problem: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_late_ms", b"_late_ms", "_median_ms", b"_median_ms", "late_ms", b"late_ms", "median_ms", b"median_ms", "unit", b"unit"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_late_ms", b"_late_ms", "_median_ms", b"_median_ms", "late_ms", b"late_ms", "median_ms", b"median_ms", "problem", b"problem", "role", b"role", "unit", b"unit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__late_ms: _TypeAlias = _typing.Literal["late_ms"]  # noqa: Y015
+    _WhichOneofArgType__late_ms: _TypeAlias = _typing.Literal["_late_ms", b"_late_ms"]  # noqa: Y015
+    _WhichOneofReturnType__median_ms: _TypeAlias = _typing.Literal["median_ms"]  # noqa: Y015
+    _WhichOneofArgType__median_ms: _TypeAlias = _typing.Literal["_median_ms", b"_median_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__late_ms) -> _WhichOneofReturnType__late_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__median_ms) -> _WhichOneofReturnType__median_ms | None: ...
+
+Global___Forecast: _TypeAlias = Forecast  # noqa: Y015
 
 @_typing.final
 class PassedOver(_message.Message):

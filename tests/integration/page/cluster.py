@@ -367,4 +367,18 @@ class Cluster:
             }
             for number, cause in enumerate(causes)
         ]
-        return {"framework": framework, "roles": self.roles, "reasons": reasons, "policy": "drf"}
+        forecast = {
+            "unit": amount(cpus=4000),
+            "role": framework["roles"][0] + self.suffix,
+            "median_s": 240.0,
+            "late_s": 3_000.0,
+            "problem": "",
+        }
+        unknown = {**forecast, "median_s": None, "late_s": None, "problem": "nobody knows"}
+        return {
+            "framework": framework,
+            "roles": self.roles,
+            "reasons": reasons,
+            "policy": "drf",
+            "forecasts": [forecast, unknown],
+        }

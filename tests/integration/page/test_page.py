@@ -284,6 +284,13 @@ def test_usage_of_a_month_is_shown(visitor: Visitor) -> None:
     assert visitor.faults == []
 
 
+def test_a_framework_shows_when_its_tasks_may_start(visitor: Visitor, api: FakeApi) -> None:
+    visitor.go("frameworks", "f-1")
+    visitor.sees("in about 4 min 0 s, and by 50 min 0 s in 9 of 10 cases")
+    visitor.sees("cannot be foretold: nobody knows")
+    assert visitor.faults == []
+
+
 def test_output_of_a_gigabyte_shows_its_tail(visitor: Visitor, api: FakeApi) -> None:
     visitor.go("tasks", "f-0", "t-0")
     visitor.sees("a line that follows")

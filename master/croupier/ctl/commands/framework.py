@@ -52,20 +52,30 @@ def why(
     /,
     *,
     agent: str = "",
+    task: str = "",
     master: MasterFlag = LOCAL,
     as_json: JsonFlag = False,
 ) -> None:
     """Explain why a framework gets no more offers, and what to do about it.
 
+    It also foretells when the next of its waiting tasks start, from how long tasks like the running
+    ones took.
+
     Args:
         agent: Id or hostname of an agent: explain why the framework is not offered more of that
             agent.
+        task: Id of a queued task of the framework: foretell when that one starts.
     """
 
     async def asked(leader: Master) -> pb.ExplainResponse:
         framework_id = (await find_framework(leader, framework))["framework_id"]
         agent_id = (await find_agent(leader, agent))["agent_id"] if agent else ""
-        request = pb.ExplainRequest(framework_id=framework_id, agent_id=agent_id)
+        request = pb.ExplainRequest(
+            framework_id=framework_id,
+            agent_id=agent_id,
+            with_forecasts=not agent or bool(task),
+            task_id=task,
+        )
         return await leader.ask(leader.service.Explain, request)
 
     found = as_object(run(master, asked))

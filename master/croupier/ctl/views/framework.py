@@ -15,7 +15,7 @@ from croupier.ctl.views.role import (
     preemption_text,
     resource_weights_text,
 )
-from croupier.model.durations import duration_text
+from croupier.model.durations import duration_text, span_text
 
 # Policies that compare shares; only drf has entitlements.
 _OF_SHARES = frozenset({"drf", "yarn-drf", "asset"})
@@ -103,6 +103,22 @@ def why_lines(found: View, agent: str) -> Iterator[str]:
         yield f"role {role['role']}: {', '.join(_role_parts(role, policy)) or 'no settings'}"
     yield ""
     yield from reason_lines(found, agent)
+    yield from forecast_lines(found["forecasts"])
+
+
+def forecast_lines(forecasts: Sequence[View]) -> Iterator[str]:
+    """Yield when tasks may start."""
+    if forecasts:
+        yield ""
+        yield "Expected start:"
+    for each in forecasts:
+        what = f"  <{each['unit']['text']}> in role {each['role']}"
+        if each["problem"]:
+            yield f"{what}: cannot be foretold: {each['problem']}"
+            continue
+        late = each["late_s"]
+        median = f"in about {span_text(each['median_s'])}" if each["median_s"] else "at once"
+        yield f"{what}: {median}" + (f", and by {span_text(late)} in 9 of 10 cases" if late else "")
 
 
 def framework_lines(

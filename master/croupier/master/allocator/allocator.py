@@ -93,9 +93,14 @@ class Allocator:
         `release_absent`.
         """
         self.charges.remove_absent(agent_id)
-        facts = facts_of(hostname, attributes or {}, features, agent_id)
-        self._agents.add(PooledAgent(agent_id, total, facts))
-        self._totals.add(total.scalars)
+        self.add_pooled(
+            PooledAgent(agent_id, total, facts_of(hostname, attributes or {}, features, agent_id))
+        )
+
+    def add_pooled(self, agent: PooledAgent) -> None:
+        """Add an agent that has its facts already, with everything free."""
+        self._agents.add(agent)
+        self._totals.add(agent.total.scalars)
 
     def remove_agent(self, agent_id: AgentId) -> None:
         """Remove an agent on which nothing is charged, and of which nothing is held.

@@ -143,6 +143,11 @@ class Charges:
         units = ((shape.unit, 1),)
         return Grant(framework_id, role, agent_id, amount, units, (number,), shape, places)
 
+    def note_deals(self, places: Iterable[tuple[FrameworkId, Role]]) -> None:
+        """Note that these frameworks were dealt to, in this order: so ties break as before."""
+        for place in places:
+            self._tree.deal(self._members.leaf(*place), {}, 0)
+
     def launch(
         self,
         framework_id: FrameworkId,

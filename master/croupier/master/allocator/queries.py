@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Iterator, KeysView, Mapping
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    KeysView,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -18,7 +27,8 @@ from croupier.master.allocator.node import (
     add_amounts,
 )
 from croupier.master.allocator.past_use import PastUse
-from croupier.master.allocator.pending_demand import MANY
+from croupier.master.allocator.pending_demand import MANY, Shape
+from croupier.master.allocator.picture import Lasting, Picture, Running, take
 from croupier.master.allocator.reasons import PassedOver
 from croupier.master.allocator.room import Room, room_for
 from croupier.master.allocator.state import AllocatorState
@@ -283,6 +293,28 @@ class Queries:
     def room_for(self, demand: Demand, now: float) -> Generator[None, None, Room]:
         """Count the units of a demand that could start now; yields at moments for other work."""
         return room_for(demand, self._state, now)
+
+    def picture(
+        self,
+        running: Sequence[Running],
+        lined: Mapping[tuple[AgentId, FrameworkId, Role], int],
+        lasts: Callable[[FrameworkId, Role], Lasting],
+        now: float,
+    ) -> Picture:
+        """Return what rehearsals need to know; see `picture.take`."""
+        return take(self._state, running, lined, lasts, now)
+
+    def waiting_for(self, framework_id: FrameworkId) -> list[tuple[Role, Shape | Resources]]:
+        """Return the shapes of the framework that wait, by role: first its submitted tasks."""
+        found: list[tuple[Role, Shape | Resources]] = []
+        for leaf in self._members.leaves(framework_id):
+            if leaf.is_willing or leaf.parked_by is not None:
+                found += [
+                    (leaf.role, each.shape or each.demand.unit)
+                    for each in leaf.pending or ()
+                    if each.left
+                ]
+        return found
 
     def explaining(
         self, framework_id: FrameworkId, agent_id: AgentId | None, now: float

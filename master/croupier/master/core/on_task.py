@@ -282,7 +282,13 @@ def _apply(state: State, task: Task, status: TaskStatus) -> Iterator[Effect]:
         state.release_task(task)
         state.slim_task(task)
         if is_new:
-            state.frameworks[task.framework_id].ended += 1
+            framework = state.frameworks[task.framework_id]
+            framework.ended += 1
+            begun_ms = task.begun_ms or task.started_ms
+            if begun_ms and status.state in (TaskState.FINISHED, TaskState.FAILED):
+                # A negative time is that of a clock that was set back.
+                ms = max(status.time_ms - begun_ms, 1)
+                state.durations.note(framework.name, task.role, task.info.name, ms)
             yield from check_drain(state, task.agent_id)
     if is_new:
         yield Happened(moved_fact(status))

@@ -17,6 +17,7 @@ from croupier.master.allocator import Allocator
 from croupier.master.allocator.charges import Charge
 from croupier.master.core.agents import Agent
 from croupier.master.core.deadlines import Deadline
+from croupier.master.core.durations import Durations
 from croupier.master.core.effects import SessionId
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.holds import Hold
@@ -72,6 +73,7 @@ class State:
         initial_roles: settings of the flags, which hold until an operator changes them.
         access: the groups and rules; replaced by `set_access`.
         generation: how often an operator has continued with an older copy of the store.
+        durations: how long tasks have run that ended in this term.
         adopts_unproven_until: until then, listed tasks need no proof of launch.
         ended_members: tasks of gangs that ended or became unreachable in this step.
     """
@@ -104,6 +106,7 @@ class State:
         self.descriptions = ByteBudget(settings.description_bytes, settings.all_description_bytes)
         self.access = AccessPolicy(settings.auth)
         self.tokens = Tokens()
+        self.durations = Durations()
         self.owned = OwnedCounts()
         self.usage = UsageLedger()
         self.generation = 0

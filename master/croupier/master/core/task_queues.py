@@ -116,6 +116,11 @@ class TaskQueues:
         """Return the first entries of a queue; they stay in it."""
         return list(islice(self._queues[key].values(), number))
 
+    def position(self, task: Task) -> tuple[Key, int]:
+        """Return the queue of a task, and its entry's place there, from 1. O(tasks before it)."""
+        key, first = self._places[task.task_id]
+        return key, next(n for n, each in enumerate(self._queues[key], 1) if each == first)
+
     def length(self, key: Key) -> int:
         """Return how many entries of this role and shape are queued."""
         return len(self._queues.get(key, ()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import aclosing, suppress
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from croupier.master.core.agent_commands import (
 )
 from croupier.master.core.authorisation import may_on_role
 from croupier.master.core.calls import MakeHold
+from croupier.master.core.effects import Pause
 from croupier.master.core.framework_commands import OperatorKill, TeardownFramework
 from croupier.master.core.hold_commands import CreateHold, ReleaseHold
 from croupier.master.core.reservation_commands import CreateReservation, DeleteReservation
@@ -29,6 +30,7 @@ from croupier.master.services import lists, views
 from croupier.master.services.execs import Execs
 from croupier.master.services.explanations import view_reasons
 from croupier.master.services.fit import view_fit
+from croupier.master.services.forecasts import Forecasts
 from croupier.master.services.output_links import links_to, readable_tasks
 from croupier.master.services.paging import Pages
 from croupier.master.services.reservations import view_reservation, wanted_from_wire
@@ -73,6 +75,7 @@ class OperatorService(OperatorServiceServicer):
         self._surveys = Surveys(leadership, clock, self._roster)
         self._pages = Pages(leadership.read, clock)
         self._wall = WallTime(clock)
+        self._forecasts = Forecasts(leadership, clock)
 
     async def GetMaster(
         self, request: pb.GetMasterRequest, context: Context
@@ -276,9 +279,15 @@ class OperatorService(OperatorServiceServicer):
         """Explain why a framework gets no more offers."""
         framework_id, agent_id = FrameworkId(request.framework_id), AgentId(request.agent_id)
         caller = _principal()
-        return await self._leadership.read(
-            lambda state: view_reasons(state, framework_id, agent_id, self._clock.now(), caller)
-        )
+
+        def reasons(state: State) -> Generator[Pause, None, pb.ExplainResponse]:
+            return view_reasons(state, framework_id, agent_id, self._clock.now(), caller)
+
+        answer: pb.ExplainResponse = await self._leadership.read(reasons)
+        if request.with_forecasts:
+            asked = (framework_id, TaskId(request.task_id), caller)
+            answer.forecasts.extend(await self._forecasts.of(*asked))
+        return answer
 
     async def Fit(self, request: pb.FitRequest, context: Context) -> pb.FitResponse:
         """Return what could start now, and what would have to end for one more."""

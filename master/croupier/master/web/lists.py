@@ -134,7 +134,13 @@ def _one(kind: ListedKind, path: str, answer: Any) -> ApiRoute:
 
 
 async def _why(asked: Asked) -> Any:
-    request = pb.ExplainRequest(**asked.path, agent_id=asked.query["agent"])
+    query = asked.query
+    request = pb.ExplainRequest(
+        **asked.path,
+        agent_id=query["agent"],
+        with_forecasts=query["forecasts"] or bool(query["task"]),
+        task_id=query["task"],
+    )
     return await asked.ask("Explain", request)
 
 
@@ -189,7 +195,11 @@ ROUTES: Final = (
         _why,
         "Explain why a framework gets no more offers.",
         pb.ExplainResponse,
-        (Parameter("agent", "explain offers of the agent of this id only"),),
+        (
+            Parameter("agent", "explain offers of the agent of this id only"),
+            flag("forecasts", "foretell when the next of its waiting tasks start"),
+            Parameter("task", "foretell when the queued task of this id starts"),
+        ),
     ),
     _one(ROLES, "/roles/{role:.+}", pb.RoleView),
     ApiRoute(

@@ -1,7 +1,7 @@
 // Why a framework gets no more offers, in plain words, with what would help.
 
 import { agentLink, h, roleLink } from "../dom.js";
-import { many, percent } from "../text.js";
+import { amount, many, percent, span } from "../text.js";
 
 /** What each cause of the master means, and what helps. */
 const CAUSES = {
@@ -45,7 +45,15 @@ export function why(found) {
     : "";
   const lead = reasons.length ? "It gets nothing more because:" : "Nothing keeps it from more.";
   return h("div", { class: "why" }, h("p", null, shares, lined, lead),
-    h("ol", null, reasons.map((reason) => h("li", null, cause(reason, framework.roles.length > 1)))));
+    h("ol", null, reasons.map((reason) => h("li", null, cause(reason, framework.roles.length > 1)))),
+    found.forecasts.length ? [h("h3", null, "Expected start"), h("ul", null, found.forecasts.map((each) => h("li", null, forecast(each))))] : null);
+}
+
+/** When a task may start, in words. */
+function forecast({ unit, role, median_s: median, late_s: late, problem }) {
+  const what = `${amount(unit)} in role ${role}: `;
+  if (problem) return `${what}cannot be foretold: ${problem}`;
+  return `${what}${median ? `in about ${span(median)}` : "at once"}${late ? `, and by ${span(late)} in 9 of 10 cases` : ""}`;
 }
 
 function cause(reason, showsRole) {

@@ -12,6 +12,8 @@ import { taskColumns } from "../parts/task_columns.js";
 import { why } from "../parts/why.js";
 import { amount, clock, count, percent, span } from "../text.js";
 
+const FORETELL_MS = 30_000;
+
 /** @returns {import("../types.js").View} */
 export function frameworks() {
   let total = latest()?.total;
@@ -73,11 +75,19 @@ export function framework(id) {
     empty: "It has no tasks.", fixed: { framework: id }, rows: 50,
   });
   const root = h("div", null, head, section("Why it gets no more", reasons), section("Tasks", tasks.root));
+  // A forecast takes a while, and is good for a while.
+  let foretold = { at: -Infinity, forecasts: [] };
+  const explain = async (signal) => {
+    const isDue = performance.now() - foretold.at > FORETELL_MS;
+    const explained = await get(["frameworks", id, "why"], isDue ? { forecasts: 1 } : {}, signal);
+    if (isDue) foretold = { at: performance.now(), forecasts: explained.forecasts };
+    return { ...explained, forecasts: foretold.forecasts };
+  };
   const view = {
     title: `Framework ${id}`, root, search: tasks.search,
     load: async (signal) => {
       const again = () => view.load(signal).catch(() => {});
-      const [found, explained] = await Promise.all([get(["frameworks", id], {}, signal), get(["frameworks", id, "why"], {}, signal), tasks.load(signal)]);
+      const [found, explained] = await Promise.all([get(["frameworks", id], {}, signal), explain(signal), tasks.load(signal)]);
       replace(head, about(found, again));
       replace(reasons, why(explained));
     },
