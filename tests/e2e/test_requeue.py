@@ -17,8 +17,9 @@ from tests.harness.steady import Steady, at_work
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 CPUS = 4
-# Marks each run of a task in a directory, and runs until it is over.
+# Marks each run of a task in a directory, and runs until it is over, or is to save its state.
 PROGRAM = (
+    "trap 'touch {0}/$CROUPIER_TASK_ID.saved; exit 75' USR1;"
     "n=1; while test -e {0}/$CROUPIER_TASK_ID.$n; do n=$((n + 1)); done;"
     " touch {0}/$CROUPIER_TASK_ID.$n; echo run $n;"
     " while ! test -e {0}/over; do sleep 0.1; done"
@@ -28,7 +29,7 @@ PROGRAM = (
 @pytest.fixture
 def preempting(tmp_path: Path) -> Iterator[Local]:
     size = ("--agents", "1", "--cpus", str(CPUS), "--mem", "4GB", "--disk", "1GB")
-    hurry = ("--preemption", "--starvation-timeout", "0.5", "--preemption-grace", "0.5")
+    hurry = ("--preemption", "--starvation-timeout", "0.5", "--preemption-grace", "60")
     with running_local(tmp_path, *size, "--", *hurry) as running:
         yield running
 
@@ -44,7 +45,18 @@ async def test_preempted_tasks_of_a_run_are_queued_again(preempting: Local, tmp_
     """Half of the tasks give way to a later framework, and run again once it has gone."""
     marks = tmp_path / "marks"
     marks.mkdir()
-    words = ("-n", str(CPUS), "--requeue", "--name", "early", "--timeout", "150", "--shell")
+    words = (
+        "-n",
+        str(CPUS),
+        "--requeue",
+        "--checkpoint-signal",
+        "USR1",
+        "--name",
+        "early",
+        "--timeout",
+        "150",
+        "--shell",
+    )
     command = ("run", *words, "--", PROGRAM.format(marks))
     run = asyncio.create_task(asyncio.to_thread(preempting.croupier, *command, timeout_s=200))
     try:
@@ -67,6 +79,7 @@ async def test_preempted_tasks_of_a_run_are_queued_again(preempting: Local, tmp_
         (marks / "over").touch()
         done = await run
     assert done.returncode == 0, done.stderr
+    assert len(list(marks.glob("*.saved"))) == _runs(marks, 2)
     again = [line for line in done.stdout.splitlines() if line.endswith("] run 2")]
     assert len(again) == _runs(marks, 2), done.stdout
     assert done.stderr.count("QUEUED (PREEMPTED)") >= CPUS // 2, done.stderr

@@ -25,6 +25,7 @@ from croupier.model.executor import ExecutorSpec
 from croupier.model.health import Problem
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.isolation import Feature, Isolation, Limits, Usage
+from croupier.model.preemption import TaskPreemption, parse_checkpoint_signal
 from croupier.model.resources import Resources
 from croupier.model.task import Command, Reason, Source, TaskState, TaskStatus
 from croupier.model.task_group import TaskGroup, parse_part
@@ -222,6 +223,7 @@ class AgentCase:
         self, name: str = "t1", *how: str, grace: str = "3", within: str = "0", role: str = "*",
         epoch: str = "0", res: str = "cpus:1;mem:100MB", image: str = "", pids: str = "0",
         mem: str = "0", argv: str = "true", executor: str = "", api: str = "", register: str = "60",
+        checkpoint: str = "", after: str = "0",
     ) -> None:  # fmt: skip
         framework_id, task_id = key_of(name)
         command = Command() if executor else Command(argv=(argv,))
@@ -234,8 +236,16 @@ class AgentCase:
             command=command,
             executor=spec,
             executor_id=TaskId(executor),
+            preemption=TaskPreemption(checkpoint_signal=parse_checkpoint_signal(checkpoint)),
         )
-        order = LaunchTask(framework_id, info, Role(role), int(epoch), lined_up="lined-up" in how)
+        order = LaunchTask(
+            framework_id,
+            info,
+            Role(role),
+            int(epoch),
+            lined_up="lined-up" in how,
+            sequence=int(after),
+        )
         self._world.do(ev.TaskLaunch(order, has_sandbox=True) if "into-sandbox" in how else order)
 
     def _do_group(self, group_id: str, *names: str, res: str = "cpus:1;mem:100MB") -> None:

@@ -13,7 +13,7 @@ from croupier.model.attributes import equals as is_equal
 from croupier.model.demand import Placement
 from croupier.model.gang import GangPlacement
 from croupier.model.ids import FrameworkId, HoldId, Role, TaskId
-from croupier.model.preemption import TaskPreemption
+from croupier.model.preemption import TaskPreemption, parse_checkpoint_signal
 from croupier.model.resources import Resources
 from croupier.model.task import Source, TaskInfo, TaskState, TaskStatus
 from tests.harness.scenario_commands import Commands
@@ -33,7 +33,9 @@ def task_names(words: list[str]) -> list[str]:
 def preemption_of(options: dict[str, str]) -> TaskPreemption:
     """Take what a command says of the preemption of its tasks."""
     min_run_ms = round(float(options.pop("min_run", 0)) * 1000)
-    return TaskPreemption(min_run_ms, requeue=options.pop("requeue", "no") == "yes")
+    requeue = options.pop("requeue", "no") == "yes"
+    signal = parse_checkpoint_signal(options.pop("checkpoint", ""))
+    return TaskPreemption(min_run_ms, requeue, signal)
 
 
 def _constraints(text: str) -> tuple[Constraint, ...]:

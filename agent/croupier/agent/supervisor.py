@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from signal import SIGCONT, SIGKILL, SIGTERM, Signals
+from signal import SIGALRM, SIGCONT, SIGKILL, SIGUSR1, Signals
 
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Started, Vanished
 from croupier.agent.core.tasks import Key
@@ -178,7 +178,7 @@ class Supervisor:
         return self._runs / _checked(run)
 
     def signal(self, key: Key, number: Signals) -> None:
-        """Send SIGTERM to the task's process group, or SIGKILL to all that descends from it.
+        """Send a signal to the task's process group, or SIGKILL to all that descends from it.
 
         Nothing happens if the task has ended. If its shim does not end it within 15 s of a
         SIGKILL, the agent kills the shim, and then the remaining processes.
@@ -186,10 +186,11 @@ class Supervisor:
         running = self._running.get(key)
         if running is None:
             return
-        if number == SIGTERM:
-            running.send(SIGTERM)
-        else:
+        if number == SIGKILL:
             running.end(self._loop.time())
+        else:
+            # To the shim itself, SIGUSR1 means the end of all.
+            running.send(SIGALRM if number == SIGUSR1 else number)
 
     def forget(self, run: str) -> None:
         """Remove the run file of a run that has ended; raises OSError if it cannot be removed."""

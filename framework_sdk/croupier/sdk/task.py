@@ -15,7 +15,7 @@ from croupier.model.gang import GangMember
 from croupier.model.ids import TaskId
 from croupier.model.isolation import Isolation, Limits, feature_names, parse_limits
 from croupier.model.output_bound import NO_OUTPUT_BOUND, OutputBound, parse_output_size
-from croupier.model.preemption import TaskPreemption
+from croupier.model.preemption import TaskPreemption, parse_checkpoint_signal
 from croupier.model.resources import Resources
 from croupier.model.secrets import SecretValues, looks_secret
 from croupier.model.task import Command, TaskInfo
@@ -72,6 +72,7 @@ class Task:
         volumes: Sequence[VolumeMount] = (),
         min_run_s: float = 0.0,
         requeue: bool = False,
+        checkpoint_signal: str = "",
     ) -> None:
         """Describe a task.
 
@@ -116,6 +117,8 @@ class Task:
             requeue: put it back to the front of its queue when it is preempted; only for `submit`.
                 Its next run has the same id and a new sandbox. Exit code 0 in the grace means that
                 its work is done.
+            checkpoint_signal: the signal that it gets when it is preempted, such as SIGUSR1, to
+                save its state; SIGTERM follows at the end of the grace of preemption. Empty: none.
             data: for that executor, or of the executor itself; at most 128 KiB.
 
         Raises:
@@ -144,7 +147,11 @@ class Task:
             executor_id=TaskId(executor_id),
             data=data,
             volumes=tuple(volumes),
-            preemption=TaskPreemption(to_milliseconds("the minimum run time", min_run_s), requeue),
+            preemption=TaskPreemption(
+                to_milliseconds("the minimum run time", min_run_s),
+                requeue,
+                parse_checkpoint_signal(checkpoint_signal),
+            ),
         )
         check_task(self.info)
         for variable, value in self.info.command.environment.items():

@@ -598,6 +598,7 @@ COMMENTS = {
     'croupier.v1.TaskInfo.executor_id': 'The executor that runs the task: the id of a live task of the framework on the same agent. A task with an executor has no command.',
     'croupier.v1.TaskInfo.max_completion_ms': 'The task is ended this long after its start, as FAILED with TIMED_OUT. 0: never.',
     'croupier.v1.TaskPreemption': 'The rules of a task that is taken back for a starving framework.',
+    'croupier.v1.TaskPreemption.checkpoint_signal': 'The signal that it gets at the beginning of its grace, to save its state: its number on Linux, of SIGUSR1, SIGUSR2, SIGHUP, SIGINT or SIGTERM. 0: none. SIGTERM follows at the end of the grace, and SIGKILL as in any kill. Only as for `requeue`, but for all tasks that are alone.',
     'croupier.v1.TaskPreemption.min_run_ms': 'It is not preempted before it has run for so long; the larger one of this and the setting of its role counts. At most 24 hours.',
     'croupier.v1.TaskPreemption.requeue': 'It goes back to the front of its queue, in place of an end as KILLED. Only for submitted tasks that are in no group and no executor; launched only where "requeue" is in `isolation`.',
     'croupier.v1.TaskRecord.agent_id': 'Empty as long as it is queued; with `queued`, the agent at which it is lined up.',

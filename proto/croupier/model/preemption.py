@@ -9,6 +9,8 @@ from croupier.model.errors import InvalidRequest
 from croupier.model.value import value
 
 MAX_MIN_RUN_MS: Final = 24 * 3600 * 1000
+# By their numbers on Linux, which are those of the wire.
+CHECKPOINT_SIGNALS: Final = {10: "SIGUSR1", 12: "SIGUSR2", 1: "SIGHUP", 2: "SIGINT", 15: "SIGTERM"}
 
 
 @value
@@ -18,14 +20,27 @@ class TaskPreemption:
     Attributes:
         min_run_ms: it is not preempted before it has run for so long.
         requeue: whether it goes back to the front of its queue, if it was submitted.
+        checkpoint_signal: the number of the signal that it gets at the beginning of its grace, to
+            save its state; 0: none.
     """
 
     min_run_ms: int = 0
     requeue: bool = False
+    checkpoint_signal: int = 0
+
+    @property
+    def needs_agent(self) -> bool:
+        """Whether its agent has to know these rules."""
+        return self.requeue or bool(self.checkpoint_signal)
 
     def check(self) -> None:
         """Raise InvalidRequest if a value is out of range."""
         check_min_run(self.min_run_ms)
+        if self.checkpoint_signal and self.checkpoint_signal not in CHECKPOINT_SIGNALS:
+            raise InvalidRequest(
+                f"{self.checkpoint_signal} is no signal for a checkpoint; there are"
+                f" {', '.join(CHECKPOINT_SIGNALS.values())}"
+            )
 
 
 NO_PREEMPTION: Final = TaskPreemption()
@@ -35,6 +50,21 @@ def check_min_run(min_run_ms: int) -> None:
     """Raise InvalidRequest if `min_run_ms` cannot be a minimum run time."""
     if not 0 <= min_run_ms <= MAX_MIN_RUN_MS:
         raise InvalidRequest("the minimum run time must be between 0 and 24 hours")
+
+
+def parse_checkpoint_signal(text: str) -> int:
+    """Return the number of a signal such as `SIGUSR1` or `USR1`; 0 for an empty text.
+
+    Raises InvalidRequest if it is no signal that a task may get to save its state.
+    """
+    name = "SIG" + text.upper().removeprefix("SIG")
+    found = next((number for number, known in CHECKPOINT_SIGNALS.items() if known == name), 0)
+    if text and not found:
+        raise InvalidRequest(
+            f"{text[:80]!r} is no signal for a checkpoint; there are"
+            f" {', '.join(CHECKPOINT_SIGNALS.values())}"
+        )
+    return found
 
 
 def parse_min_run(text: str) -> int | None:

@@ -323,7 +323,7 @@ class TaskInfo:
             needs |= {Feature.VOLUMES}
         if self.gang is not None:
             needs |= {Feature.GANGS}
-        if self.preemption.requeue:
+        if self.preemption.needs_agent:
             needs |= {Feature.REQUEUE}
         return needs if self.group is None else needs | {Feature.GROUPS}
 

@@ -62,9 +62,10 @@ def check_task(task: TaskInfo) -> None:
     if task.gang is not None:
         _check_member(task)
     is_alone = not task.unit_id and task.executor is None and not task.executor_id
-    if task.preemption.requeue and not is_alone:
+    if task.preemption.needs_agent and not is_alone:
         raise InvalidRequest(
-            "a task that is to be requeued is alone: in no group, gang or executor, and no executor"
+            "a task with a checkpoint signal, or that is to be requeued, is alone: in no group,"
+            " gang or executor, and no executor"
         )
     _check_executor(task)
     if not task.executor_id:

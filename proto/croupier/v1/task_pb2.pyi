@@ -618,6 +618,7 @@ class TaskPreemption(_message.Message):
 
     MIN_RUN_MS_FIELD_NUMBER: _builtins.int
     REQUEUE_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_SIGNAL_FIELD_NUMBER: _builtins.int
     min_run_ms: _builtins.int
     """It is not preempted before it has run for so long; the larger one of this and the setting of
     its role counts. At most 24 hours.
@@ -626,15 +627,21 @@ class TaskPreemption(_message.Message):
     """It goes back to the front of its queue, in place of an end as KILLED. Only for submitted tasks
     that are in no group and no executor; launched only where "requeue" is in `isolation`.
     """
+    checkpoint_signal: _builtins.int
+    """The signal that it gets at the beginning of its grace, to save its state: its number on Linux,
+    of SIGUSR1, SIGUSR2, SIGHUP, SIGINT or SIGTERM. 0: none. SIGTERM follows at the end of the grace,
+    and SIGKILL as in any kill. Only as for `requeue`, but for all tasks that are alone.
+    """
     def __init__(
         self,
         *,
         min_run_ms: _builtins.int = ...,
         requeue: _builtins.bool = ...,
+        checkpoint_signal: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["min_run_ms", b"min_run_ms", "requeue", b"requeue"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_signal", b"checkpoint_signal", "min_run_ms", b"min_run_ms", "requeue", b"requeue"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

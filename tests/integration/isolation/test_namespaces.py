@@ -21,6 +21,7 @@ from croupier.agent.isolation.process import ROOT_KEPT
 from croupier.agent.shim.build import Shim
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.isolation import Feature, Limits
+from croupier.model.preemption import CHECKPOINT_SIGNALS
 from croupier.model.resources import NOTHING
 from croupier.model.task import Reason
 from tests.harness.boxed_tasks import NO_NETWORK, Boxes
@@ -123,6 +124,19 @@ async def test_sigterm_reaches_the_task_which_has_its_grace(boxes: Boxes) -> Non
     assert await boxes.runner.ended("t1") == Exited(key("t1"), 3)
     assert boxes.runner.printed("t1") == "bye\n"
     assert await boxes.runner.ended("t2") == Exited(key("t2"), None, signal.SIGTERM)
+
+
+@pytest.mark.parametrize("number", [signal.Signals(each) for each in CHECKPOINT_SIGNALS])
+async def test_the_signal_to_save_its_state_reaches_the_task(
+    boxes: Boxes, number: signal.Signals
+) -> None:
+    name = number.name.removeprefix("SIG")
+    line = f"trap 'exit 7' {name}; touch ready; while :; do sleep 0.05; done"
+    boxes.start("t1", "/bin/sh", "-c", line)
+    await boxes.runner.started("t1")
+    await eventually((boxes.runner.home("t1") / "ready").exists)
+    boxes.runner.supervisor.signal(key("t1"), number)
+    assert await boxes.runner.ended("t1") == Exited(key("t1"), 7)
 
 
 async def test_a_sigterm_at_the_start_is_not_lost(boxes: Boxes) -> None:

@@ -7,12 +7,13 @@ import os
 import pwd
 import stat
 from pathlib import Path
-from signal import SIGKILL, SIGTERM
+from signal import SIGKILL, SIGTERM, Signals
 
 import pytest
 
 from croupier.agent.core.events import Exited, LaunchFailed, Started
 from croupier.agent.unix_user import find_user
+from croupier.model.preemption import CHECKPOINT_SIGNALS
 from tests.harness.eventually import eventually
 from tests.harness.processes import descriptors
 from tests.harness.supervisor_fixture import PATH, TaskRunner, key, launch_of
@@ -217,6 +218,18 @@ async def test_a_task_of_another_user_ends_with_its_shim(runner: TaskRunner) -> 
     await runner.started("t1")
     os.kill(runner.shim_of("t1"), SIGKILL)
     assert await runner.ended("t1") == Exited(key("t1"), unknown=True)
+
+
+@pytest.mark.parametrize("number", [Signals(each) for each in CHECKPOINT_SIGNALS])
+async def test_a_task_gets_the_signal_to_save_its_state(
+    runner: TaskRunner, number: Signals
+) -> None:
+    name = number.name.removeprefix("SIG")
+    runner.shell("t1", f"trap 'exit 7' {name}; touch ready; while :; do sleep 0.05; done")
+    await runner.started("t1")
+    await eventually((runner.home("t1") / "ready").exists)
+    runner.supervisor.signal(key("t1"), number)
+    assert await runner.ended("t1") == Exited(key("t1"), 7)
 
 
 @pytest.mark.parametrize("number", [SIGTERM, SIGKILL])

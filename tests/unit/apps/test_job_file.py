@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from signal import SIGUSR2
 
 import pytest
 
@@ -11,6 +12,7 @@ from croupier.apps.job_file.section import Section, read_job_file, section_of_te
 from croupier.apps.job_file.task_spec import DEFAULT_TASK, Backoff, TaskSpec, read_task
 from croupier.model.attributes import parse_constraint
 from croupier.model.errors import InvalidRequest
+from croupier.model.preemption import TaskPreemption
 from croupier.sdk import Resources, enforces, equals, exists, matches, not_exists
 
 WHOLE = """
@@ -141,6 +143,14 @@ def test_absent_keys_have_defaults_and_amounts_are_merged() -> None:
     defaults = read_task(toml('env = {A = "1", B = "1"}\nretries = 2'), needs_command=False)
     merged = read_task(toml('shell = "x"\nenv = {B = "2"}'), defaults)
     assert (merged.env, merged.retries) == ({"A": "1", "B": "2"}, 2)
+
+
+def test_rules_of_preemption() -> None:
+    text = 'shell = "x"\nmin_run = "10m"\nrequeue = true\ncheckpoint_signal = "SIGUSR2"'
+    rules = read_task(toml(text)).task("t").info.preemption
+    assert rules == TaskPreemption(600_000, True, SIGUSR2)
+    with pytest.raises(InvalidRequest, match="no signal for a checkpoint"):
+        read_task(toml('shell = "x"\ncheckpoint_signal = "SIGKILL"'))
 
 
 def test_a_spec_becomes_a_task() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from signal import SIGTERM
+from signal import SIGTERM, Signals
 
 from croupier.agent.core import effects as fx
 from croupier.agent.core import events as ev
@@ -51,6 +51,8 @@ def kill_task(
     if not isinstance(phase, Adopting):
         # Set during the start too: a task that stopped its shim never counts as started.
         _kill_within(state, task, order.grace_ms / 1000, now)
+        if (Due.TERMINATE, task.key) in state.deadlines:
+            _terminate_within(state, task, order, now)
         if task.info.isolation.image:
             # A pull may take minutes.
             yield fx.CancelLaunch(task.key)
@@ -58,6 +60,12 @@ def kill_task(
 
 def _kill_within(state: AgentState, task: LocalTask, seconds: float, now: ev.Now) -> None:
     state.deadlines.set_at_most((Due.KILL, task.key), now.at + seconds)
+
+
+def _terminate_within(state: AgentState, task: LocalTask, order: KillOrder, now: ev.Now) -> None:
+    """Leave a task its own grace after SIGTERM; what is before that is for saving its state."""
+    seconds = max(order.grace_ms - task.info.grace_ms, 0) / 1000
+    state.deadlines.set_at_most((Due.TERMINATE, task.key), now.at + seconds)
 
 
 def begin_killing(
@@ -74,6 +82,9 @@ def begin_killing(
     executor = state.executors.get(task.key)
     if executor is not None and executor.connection is not None:
         yield fx.ToExecutor(executor.connection, fx.ShutDown(order.grace_ms))
+    elif order.reason is Reason.PREEMPTED and task.info.preemption.checkpoint_signal:
+        _terminate_within(state, task, order, now)
+        yield fx.Signal(task.key, running.pid, Signals(task.info.preemption.checkpoint_signal))
     else:
         yield fx.Signal(task.key, running.pid, SIGTERM)
 

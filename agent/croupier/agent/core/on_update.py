@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from signal import SIGKILL
+from signal import SIGKILL, SIGTERM
 from typing import assert_never
 
 from croupier.agent.core import effects as fx
@@ -61,6 +61,8 @@ def on_deadline_passed(state: AgentState, now: Now) -> Iterator[fx.Effect]:
                 yield from on_kill_ignored(state, task, now)
             case Due.KILL:
                 yield fx.Signal(key, task.pid, SIGKILL)
+            case Due.TERMINATE:
+                yield fx.Signal(key, task.pid, SIGTERM)
             case Due.REGISTRATION:
                 yield from on_late(state, task, now)
             case Due.COMPLETION:

@@ -15,6 +15,7 @@ from croupier.agent.core.tasks import (
     GroupKey,
     InExecutor,
     Key,
+    Killing,
     LocalTask,
     Phase,
     Process,
@@ -226,6 +227,8 @@ class AgentState:
             resends = self.session is not None and bool(task.updates.waiting)
             assert ((Due.RESEND, key) in self.deadlines) == resends
             assert task.is_live or (Due.KILL, key) not in self.deadlines
+            saves = isinstance(task.phase, Killing) and task.info.preemption.checkpoint_signal > 0
+            assert saves or (Due.TERMINATE, key) not in self.deadlines
             may_time_out = self.runs_unkilled(task) and task.info.max_completion_ms > 0
             has_deadline = (Due.COMPLETION, key) in self.deadlines
             # One that an earlier life launched in an executor gets its deadline by `AgentStarted`.

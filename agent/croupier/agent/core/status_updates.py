@@ -164,6 +164,7 @@ def end_task(
     state.free += task.info.resources
     state.live -= 1
     state.deadlines.cancel((Due.KILL, task.key))
+    state.deadlines.cancel((Due.TERMINATE, task.key))
     state.deadlines.cancel((Due.COMPLETION, task.key))
     yield from change_state(state, task, Ended(), new, now, cause)
     if run:

@@ -275,6 +275,7 @@ class Due(Enum):
     """What happens to a task when a deadline of it has passed."""
 
     KILL = "its grace is over"
+    TERMINATE = "its time to save its state is over"
     RESEND = "its updates were not acknowledged in time"
     COMPLETION = "it has run for the longest time that it may take"
     REGISTRATION = "the executor has not registered in time"

@@ -13,7 +13,7 @@
        shim --inside DIRECTORY [OPTION...] -- PROGRAM [ARGUMENT...]
 
    This is process 1 of the box. It starts the task as the shim does outside, with the options
-   limit, umask, bounding, user, no-new-privs and landlock, passes SIGTERM to the task's group, and
+   limit, umask, bounding, user, no-new-privs and landlock, passes signals to the task's group, and
    reaps. To the channel it writes what the run file tells of a start, `task` or `error STEP ERRNO`,
    and `signal N` if a signal ended the task: an exit code of bubblewrap cannot tell that. When it
    ends, the kernel kills all that is left in the box. */

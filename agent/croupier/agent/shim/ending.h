@@ -92,6 +92,10 @@ static void wait_for_end(pid_t task, siginfo_t *end) {
     sigaddset(&awaited, SIGCHLD);
     sigaddset(&awaited, SIGTERM);
     sigaddset(&awaited, SIGUSR1);
+    sigaddset(&awaited, SIGUSR2);
+    sigaddset(&awaited, SIGHUP);
+    sigaddset(&awaited, SIGINT);
+    sigaddset(&awaited, SIGALRM);
     for (;;) {
         end->si_pid = 0;
         while (waitid(P_ALL, 0, end, WEXITED | WNOHANG | WNOWAIT) == 0 && end->si_pid != 0) {
@@ -102,8 +106,11 @@ static void wait_for_end(pid_t task, siginfo_t *end) {
             end->si_pid = 0;
         }
         int number = sigwaitinfo(&awaited, NULL);
-        if (number == SIGTERM) {
-            kill(-task, SIGTERM);
+        if (number == SIGTERM || number == SIGUSR2 || number == SIGHUP || number == SIGINT) {
+            kill(-task, number);
+        } else if (number == SIGALRM) {
+            /* The shim in a box passes it on. */
+            kill(-task, restrictions.is_boxed ? SIGALRM : SIGUSR1);
         } else if (number == SIGUSR1 && is_joined()) {
             kill(task, SIGUSR1);
         } else if (number == SIGUSR1) {

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field
-from signal import SIGCONT, SIGTERM, SIGUSR1, Signals, pidfd_send_signal
+from signal import (
+    SIGALRM,
+    SIGCONT,
+    SIGHUP,
+    SIGINT,
+    SIGTERM,
+    SIGUSR1,
+    SIGUSR2,
+    Signals,
+    pidfd_send_signal,
+)
+from typing import Final
 
 from croupier.agent.shim.waiting import WaitingShim
 
 # A shim takes up to 10 s to end everything. After this time it is killed itself.
 KILL_S = 15.0
+# What a shim does something with; others stop and continue it.
+_FOR_SHIMS: Final = (SIGTERM, SIGUSR1, SIGUSR2, SIGHUP, SIGINT, SIGALRM)
 
 
 @dataclass(slots=True)
@@ -56,7 +69,7 @@ class ShimProcess:
 
     def send(self, number: Signals) -> None:
         """Send a signal, and SIGCONT: the task may have stopped its shim. It may have ended."""
-        if self.waiting is not None and not self.pid and number in (SIGTERM, SIGUSR1):
+        if self.waiting is not None and not self.pid and number in _FOR_SHIMS:
             self._early.append(number)
             number = SIGCONT
         with suppress(ProcessLookupError):

@@ -22,7 +22,7 @@ DEFAULT_RESOURCES: Final = Resources.parse("cpus:1;mem:128MB")
 TASK_KEYS: Final = (
     *("command", "shell", "resources", "limits", "env", "user", "image"),
     *("namespaces", "network", "timeout", "grace", "constraints", "retries", "backoff", "beside"),
-    *("min_run", "requeue"),
+    *("min_run", "requeue", "checkpoint_signal"),
 )
 # Those of a task that runs beside another one, whose agent, time and retries count.
 _BESIDE_KEYS: Final = (
@@ -70,6 +70,7 @@ class TaskSpec:
         retries: how many more times a failed task is run.
         min_run_s: seconds for which it runs before it may be preempted.
         requeue: whether a preempted task is queued again, which costs no retry.
+        checkpoint_signal: the signal with which preemption begins; empty: none.
         part: of a task beside another one.
         beside: the tasks that run beside this one as its group, by name.
     """
@@ -92,6 +93,7 @@ class TaskSpec:
     beside: Mapping[str, TaskSpec] = field(default_factory=dict)
     min_run_s: float = 0.0
     requeue: bool = False
+    checkpoint_signal: str = ""
 
     @property
     def total(self) -> Resources:
@@ -126,6 +128,7 @@ class TaskSpec:
             network=self.network,
             min_run_s=self.min_run_s,
             requeue=self.requeue,
+            checkpoint_signal=self.checkpoint_signal,
             part="leader" if self.beside else self.part,
         )
 
@@ -211,6 +214,7 @@ def read_task(
         beside=defaults.beside,
         min_run_s=section.duration("min_run", defaults.min_run_s, most=MAX_MIN_RUN_MS / 1000),
         requeue=section.flag("requeue", defaults.requeue),
+        checkpoint_signal=section.text("checkpoint_signal", defaults.checkpoint_signal),
     )
     if "beside" in section:
         others = _beside(section.required("beside"), spec, defaults if needs_command else spec)

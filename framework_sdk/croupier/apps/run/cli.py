@@ -38,6 +38,7 @@ def run(
     max_completion: CompletionFlag = None,
     min_run: MinRunFlag = 0.0,
     requeue: Annotated[bool, Parameter(negative="")] = False,
+    checkpoint_signal: str = "",
     image: str = "",
     namespaces: Annotated[bool, Parameter(negative="")] = False,
     no_network: Annotated[bool, Parameter(name="--no-network", negative="")] = False,
@@ -89,6 +90,8 @@ def run(
             given.
         min_run: Time for which each task runs before it may be preempted, such as 10m, at most 24h.
         requeue: Queue a task again that is preempted. It begins anew, in a new sandbox.
+        checkpoint_signal: Signal that a task gets to save its state when it is preempted, such as
+            SIGUSR1. SIGTERM follows at the end of the master's --preemption-grace.
         image: Run in this root file system: docker://NAME, oci:PATH:TAG or dir:PATH on the agent.
         namespaces: Give the command its own view of the machine: processes, /tmp, a read-only
             system.
@@ -129,6 +132,7 @@ def run(
             "max_completion_s": max_completion,
             "min_run_s": min_run,
             "requeue": requeue,
+            "checkpoint_signal": checkpoint_signal,
             "image": image,
             "namespaces": namespaces,
             "network": not no_network,

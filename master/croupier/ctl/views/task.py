@@ -11,6 +11,7 @@ from croupier.cli.terminal import View, many, named
 from croupier.ctl.views.isolation import isolation_text, use_lines
 from croupier.model.durations import span_text
 from croupier.model.ids import short_id
+from croupier.model.preemption import CHECKPOINT_SIGNALS
 from croupier.model.task import TERMINAL, Reason, TaskState
 
 _ENDED = frozenset(state.name for state in TERMINAL)
@@ -72,6 +73,8 @@ def _preemption_lines(task: View) -> Iterator[str]:
     rules = task["preemption"] or {}
     if rules.get("min_run_s"):
         yield f"  minimum run time: {span_text(rules['min_run_s'])}"
+    if rules.get("checkpoint_signal"):
+        yield f"  checkpoint signal: {CHECKPOINT_SIGNALS[rules['checkpoint_signal']]}"
     if rules.get("requeue"):
         yield f"  requeued after preemption: {many(task['requeues'], 'time')} so far"
 

@@ -3,6 +3,9 @@
 The framework of a victim receives PREEMPT_REQUEST and may end the task itself within the grace;
 then the task is killed with reason PREEMPTED. The freed resources are earmarked for the starving
 framework. A victim is spared if its resources are no longer needed.
+
+The kill of a task with a checkpoint signal is ordered at once, with the grace: the agent sends that
+signal at its beginning. Such a task is not spared.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from croupier.model.ids import AgentId, FrameworkId, OfferId, TaskId
 from croupier.model.principal import Principal
 from croupier.model.resources import sum_of
 from croupier.model.task import Reason
+from croupier.model.task_checks import MAX_GRACE_MS
 from croupier.model.task_group import GroupPart
 
 CHECK_INTERVAL_S = 1.0
@@ -196,6 +200,7 @@ def _begin(state: State, plan: PreemptionPlan, now: float) -> Iterator[Effect]:
 
     # As a set in order: a task may be a victim, and end with its executor too.
     asked: dict[Leaf, dict[TaskId, None]] = {}
+    saving: list[Task] = []
     place = state.places.get(plan.agent_id)
     agent_id = plan.agent_id if place is None else place.agent_id
     grace_s = state.preemptor.rules.grace_s
@@ -216,6 +221,9 @@ def _begin(state: State, plan: PreemptionPlan, now: float) -> Iterator[Effect]:
             if each.held:
                 yield from take_from_hold(state, each, reason_for(victim.leaf), now)
         asked.setdefault(victim.leaf, {}).update((each.task_id, None) for each in ending)
+        if task.info.preemption.checkpoint_signal:
+            saving.append(task)
+            continue
         grace = PreemptionGrace(victim.leaf.framework_id, TaskId(victim.key))
         state.deadlines.set(grace, now + grace_s)
     for leaf, task_ids in asked.items():
@@ -236,3 +244,8 @@ def _begin(state: State, plan: PreemptionPlan, now: float) -> Iterator[Effect]:
             reason,
         )
     )
+    for task in saving:
+        # Their agent gives them the signal at once, and the rest of the grace.
+        whole_ms = min(round(grace_s * 1000) + task.info.grace_ms, MAX_GRACE_MS)
+        yield from kill(state, task, whole_ms, Reason.PREEMPTED, now)
+        yield Happened(PreemptionEnded(task.framework_id, task.task_id, "killed"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from signal import SIGUSR1
 
 import pytest
 
@@ -10,7 +11,9 @@ from croupier.apps.run.job import MAX_COUNT, Job, make_unit, parse_environment, 
 from croupier.apps.run.job_run import role_hint
 from croupier.model.errors import InvalidRequest
 from croupier.model.isolation import Limits
+from croupier.model.preemption import TaskPreemption
 from croupier.model.resources import Resources
+from croupier.wire.task import task_from_wire, task_to_wire
 
 UNIT = Resources.parse("cpus:1;mem:128MB")
 
@@ -114,12 +117,16 @@ def test_limits_and_isolation_are_those_of_the_task() -> None:
         "network": False,
         "max_completion_s": 60.0,
         "min_run_s": 2.5,
+        "requeue": True,
+        "checkpoint_signal": "usr1",
     }
     task = Job(("x",), UNIT, options=options).task("t1")
     assert task.limits == Limits(mem=1_024_000, pids=9)
     assert task.isolation.no_network
     assert task.info.max_completion_ms == 60_000
-    assert task.info.preemption.min_run_ms == 2500
+    assert task.info.preemption == TaskPreemption(2500, True, SIGUSR1)
+    assert task_from_wire(task_to_wire(task.info)).preemption == task.info.preemption
+    assert "requeue" in task.needs
 
 
 @pytest.mark.parametrize("bad", [{"limits": "mem:1MB"}, {"limits": "x"}, {"image": "debian"}])
