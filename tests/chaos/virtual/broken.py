@@ -26,6 +26,7 @@ from croupier.master.allocator.charges import Charges
 from croupier.master.allocator.eligibility import Eligibility, Fit, Rejection
 from croupier.master.allocator.holds import Holds
 from croupier.master.allocator.node import Leaf
+from croupier.master.allocator.past_use import PastUse
 from croupier.master.allocator.tree import Tree
 from croupier.master.core import (
     hold_charges,
@@ -341,6 +342,13 @@ def deals_holds_again(
     tree: Tree, leaf: Leaf, scalars: Mapping[str, int], units: int = 1, owner: Leaf | None = None
 ) -> int:
     return _DEAL(tree, leaf, scalars, units)
+
+
+def keeps_order(tree: Tree, past: Mapping[Role, PastUse]) -> None:
+    tree.past = dict(past)
+    for role in past:
+        if role in tree.roles:
+            tree._apply(tree.roles[role])
 
 
 def serves_all(agent: PooledAgent, leaf: Leaf) -> bool:

@@ -343,6 +343,11 @@ MUTANTS = {
         _one(CallLedger, "give_up", broken.carries_nothing),
         ("snap", "reset", "half_reset"),
     ),
+    "past use: the order stays": Mutant(
+        "past use changes weights, and roles keep their places",
+        _one(Tree, "set_past", broken.keeps_order),
+        ("weight",),
+    ),
     "hold: charged twice": Mutant(
         "what is dealt from a hold is charged again",
         _one(Tree, "deal", broken.deals_holds_again),

@@ -40,8 +40,8 @@ from croupier.sim.work import Shape, Work
 
 EXPECTED = (
     "A week of the SWIM and openb traces: crawl uses most of the cluster, ads comes on two\n"
-    "days. Expected: with a half-life ads waits less than with DRF, as with Slurm's fair tree\n"
-    "and Karma, and web, which uses less than its share, waits no longer than crawl does."
+    "days. Expected: with a half-life, Slurm's fair tree and Karma, ads waits less on these\n"
+    "days than with DRF, which does not remember what crawl has used."
 )
 
 TEAMS: Final = ("crawl", "web", "ads")

@@ -9,7 +9,7 @@ from croupier.master.core.framework_commands import OperatorKill
 from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.roles import RoleChange
 from croupier.model.ids import Role
-from croupier.model.roles import RoleSettings
+from croupier.model.roles import MIN_HALF_LIFE_MS, RoleSettings
 from tests.chaos.virtual.faults import Fault
 from tests.chaos.virtual.variety import ROLES
 
@@ -47,5 +47,7 @@ def operator_kill(world: World, fault: Fault) -> bool:
 
 
 def weight(world: World, fault: Fault) -> bool:
-    change = RoleChange(Role(ROLES[fault.who % len(ROLES)]), RoleSettings(1 + fault.salt % 5000))
+    half_life_ms = MIN_HALF_LIFE_MS if fault.salt % 2 else 0
+    settings = RoleSettings(1 + fault.salt % 5000, half_life_ms=half_life_ms)
+    change = RoleChange(Role(ROLES[fault.who % len(ROLES)]), settings)
     return world.ask(lambda request: UpdateRoles(request, (change,)), lambda _: None)
