@@ -24,7 +24,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
         yield local
 
 
-def is_soon(predicate: Callable[[], object], timeout_s: float = 20.0) -> bool:
+def is_soon(predicate: Callable[[], object], timeout_s: float = 60.0) -> bool:
     """Return whether `predicate` becomes true within `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while not predicate():
