@@ -12,6 +12,7 @@ from croupier.master.allocator.kinds import Entry, Groups, Kind, parts_of
 from croupier.master.allocator.node import Amounts, Branch, Leaf, RoleNode, add_amounts, limited_at
 from croupier.master.allocator.profiles import Profiles
 from croupier.master.allocator.tree import Tree
+from croupier.model.devices import without_slots
 
 
 def check_allocator(allocator: Allocator) -> None:
@@ -127,5 +128,7 @@ def _check_profiles(profiles: Profiles, agents: Iterable[PooledAgent]) -> None:
     counts = Counter(agent.profile for agent in agents if agent.profile is not None)
     known = profiles._by_key.values()
     assert counts == {each: each.agents for each in known}
-    assert all(agent.profile is None or agent.profile.total == agent.total for agent in agents)
+    for agent in agents:
+        total = agent.total if agent.inventory is None else without_slots(agent.total)
+        assert agent.profile is None or agent.profile.total == total
     assert profiles._learned == sum(len(each.misfits) + len(each.usable) for each in known)

@@ -171,6 +171,19 @@ def _check_agent(state: State, agent: Agent) -> None:
     assert bool(agent.line) == (agent.agent_id in state.lined)
     kinds = ((task.framework_id, task.kind) for task in agent.tasks.values() if task.is_active)
     assert agent.running == Counter(place for place in kinds if place[1] is not None)
+    if agent.in_pool and agent.inventory is not None:
+        parts = (
+            state.allocator.queries.free(agent.agent_id),
+            *(offer.resources for offer in agent.offers.values()),
+            *(
+                amount
+                for task in agent.tasks.values()
+                if task.is_active
+                for _, amount in task.parts()
+            ),
+            *(hold.resources for hold in agent.holds.values()),
+        )
+        assert all(map(agent.inventory.is_certain, parts)), "devices without names, or too many"
     if agent.in_pool:
         held = sum_of(
             (

@@ -48,7 +48,14 @@ from tests.harness.scenario_commands import AccessCommands, OperatorCommands
 from tests.harness.scenario_tasks import TaskCommands, preemption_of
 from tests.harness.secured_world import NOW_MS, SecuredWorld
 from tests.harness.tenants import TENANTS
-from tests.harness.world import World, in_group, make_task, with_executor, with_volumes
+from tests.harness.world import (
+    World,
+    in_group,
+    make_task,
+    with_devices,
+    with_executor,
+    with_volumes,
+)
 
 # Scenarios use longer leases than the default maximum.
 LEASES = Settings(max_offer_lease_s=60.0)
@@ -204,13 +211,13 @@ class Story(AccessCommands, AgentCommands, OperatorCommands, TaskCommands):
         box = options.pop("isolation", "")
         isolation = Isolation("namespaces" in box, "no-network" in box, box * (":" in box))
         named = [f"m-{each}" for each in _several(options.pop("from", ""))]
-        volumes = options.pop("volumes", "")
         preemption = preemption_of(options)
+        volumes, devices = options.pop("volumes", ""), options.pop("devices", "")
         session, offers = self._sessions[plain[0]], self.world.offers(self._sessions[plain[0]])
         wanted = named or [o.offer_id for o in offers if "all" in plain or o.role == role] or None
         tasks = [
             replace(
-                with_volumes(make_task(task, each), volumes),
+                with_devices(with_volumes(make_task(task, each), volumes), devices),
                 command=run_as,
                 grace_ms=grace_ms,
                 limits=limits,

@@ -24,7 +24,7 @@ from croupier.model.task import Reason, Source, TaskState, TaskStatus
 from croupier.model.volume import Volume
 from tests.harness.scenario_commands import Commands
 from tests.harness.secured_world import SecuredWorld
-from tests.harness.world import in_group, make_task
+from tests.harness.world import devices_of, in_group, make_task
 
 
 class AgentCommands(Commands):
@@ -48,6 +48,7 @@ class AgentCommands(Commands):
             features=options.get("features", ""),
             default_user=options.get("default-user", AGENT_USER),
             lines_up="lines-up" in plain,
+            devices=devices_of(options.get("devices", "")),
         )
         if session not in self.world.closed:
             self._join(name, session, self.world.agent_id(session))
@@ -142,6 +143,7 @@ class AgentCommands(Commands):
             lines_up="lines-up" in plain,
             incomplete="incomplete" in plain,
             volumes=self._volumes(options.get("has", "")),
+            devices=devices_of(options.get("devices", "")),
         )
         if session in self.world.closed:
             self._out = [line.replace(f"session {session} ", f"{name} ") for line in self._out]

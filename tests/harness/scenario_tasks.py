@@ -17,7 +17,14 @@ from croupier.model.preemption import TaskPreemption, parse_checkpoint_signal
 from croupier.model.resources import Resources
 from croupier.model.task import Source, TaskInfo, TaskState, TaskStatus
 from tests.harness.scenario_commands import Commands
-from tests.harness.world import in_gang, in_group, make_task, with_executor, with_volumes
+from tests.harness.world import (
+    in_gang,
+    in_group,
+    make_task,
+    with_devices,
+    with_executor,
+    with_volumes,
+)
 
 
 def task_names(words: list[str]) -> list[str]:
@@ -64,6 +71,7 @@ class TaskCommands(Commands):
             replace(with_volumes(make_task(name, resources), volumes), preemption=preemption)
             for name in task_names(plain[1:])
         )
+        tasks = tuple(with_devices(task, options.get("devices", "")) for task in tasks)
         if "group" in options:
             tasks = tuple(in_group(options["group"], task) for task in tasks)
         if "gang" in options:

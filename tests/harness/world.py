@@ -40,6 +40,7 @@ from croupier.model.access import AGENT_USER
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.attributes import parse_attributes
 from croupier.model.demand import Demand
+from croupier.model.devices import Device, DeviceRequest, Inventory
 from croupier.model.errors import CroupierError
 from croupier.model.executor import ExecutorSpec
 from croupier.model.gang import ANY_AGENTS, GangMember, GangPlacement
@@ -188,21 +189,24 @@ class World:
         lines_up: bool = False,
         incomplete: bool = False,
         volumes: tuple[Volume, ...] = (),
+        devices: tuple[Device, ...] = (),
     ) -> SessionId:
         """Register an agent and return its session; `features` are joined by commas."""
         session = SessionId(next(self._sessions))
+        named = Inventory(devices).total
         event = Register(
             session,
             AgentId(agent_id),
             hostname,
-            Resources.parse(resources),
+            Resources.parse(resources) + named,
             parse_attributes(attributes),
             tasks=tasks,
-            features=known_features(features.split(",")),
+            features=known_features((*features.split(","), *(("devices",) if devices else ()))),
             default_user=default_user,
             lines_up=lines_up,
             incomplete=incomplete,
             volumes=volumes,
+            devices=devices,
         )
         self.do(event, allocate)
         return session
@@ -362,6 +366,23 @@ def in_gang(
         replace(task, gang=GangMember(gang_id, rank, size, parse_part(named[rank]), placement))
         for rank, task in enumerate(tasks)
     )
+
+
+def with_devices(task: TaskInfo, asked: str) -> TaskInfo:
+    """Return a task that asks for devices: `any`, or a TYPE/TOPOLOGY of which one may be empty."""
+    what, _, same = asked.removeprefix("any").partition("/")
+    return replace(task, devices=DeviceRequest("gpus", what, same)) if asked else task
+
+
+def devices_of(text: str) -> tuple[Device, ...]:
+    """Return GPUs: `g0:a100:0,g1::1*4` are g0, an a100 in nvlink group 0, and g1 with 4 slots."""
+    found = []
+    for each in text.split(",") if text else ():
+        named, _, slots = each.partition("*")
+        device_id, what, group = named.split(":")
+        groups = (("nvlink", group),) if group else ()
+        found.append(Device(device_id, "gpus", what, 81920, groups, int(slots or 1)))
+    return tuple(found)
 
 
 def in_group(group_id: str, task: TaskInfo, part: str = "member") -> TaskInfo:

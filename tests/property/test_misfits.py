@@ -151,7 +151,7 @@ def compare_all() -> None:
 def misfit(kind: Kind, agent: PooledAgent) -> tuple[Constraint | None, ...] | None:
     """Return why an agent can never serve any part of a kind; None if it may serve one."""
     found = []
-    for unit, constraints in kind.parts:
+    for unit, constraints, _ in kind.parts:
         unmet = next((each for each in constraints if not each.holds(agent.facts)), None)
         if unmet is None and unit.units_within(agent.total, 1):
             return None
@@ -210,7 +210,7 @@ def stays(_tree: Tree, _leaf: Leaf) -> None:
 def is_shared(profiles: Profiles, agent: PooledAgent) -> Profile:
     """Return one profile for all agents, whatever they have."""
     profile = next(iter(profiles._by_key.values()), None) or Profile(agent.total, frozenset())
-    return profiles._by_key.setdefault((profile.total, profile.facts), profile)
+    return profiles._by_key.setdefault((profile.total, profile.facts, None), profile)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from croupier.agent.core.events import Event, StopRequested
 from croupier.agent.core.on_task import STOP_GRACE_MS
 from croupier.agent.core.state import AgentState
 from croupier.agent.credential import AgentCredential
+from croupier.agent.devices import check_tasks, read_devices, with_devices
 from croupier.agent.driver import Driver
 from croupier.agent.exec.calls import ExecCalls
 from croupier.agent.exec.task_execs import Entries, TaskExecs
@@ -121,7 +122,8 @@ class AgentDaemon:
         config = self._config
         work_dir = await WorkDir.open(config.work_dir, is_passable=config.users.gives_own)
         self._opened.callback(work_dir.close)
-        total = probe(config.resources, work_dir.path)
+        inventory = None if config.devices is None else read_devices(config.devices)
+        total = with_devices(probe(config.resources, work_dir.path), inventory)
         registry = CollectorRegistry()
         metrics = Metrics(registry, self._clock)
         loop_watch = LoopWatch(registry)
@@ -134,6 +136,8 @@ class AgentDaemon:
         self.state = await recovered_state(
             config, work_dir, checkpoint, loaded, total, self._boot_id, metrics
         )
+        check_tasks(inventory, self.state.tasks.values())
+        self.state.inventory = inventory
         self.state.reregistration_s = config.executor_reregistration_timeout
         take_identity(self.state, credential)
         sandboxes = Sandboxes(work_dir.sandboxes)
@@ -346,6 +350,8 @@ class AgentDaemon:
             isolation = isolation.extended(disk)
             self._quotas = disk.quotas
         self.state.features = isolation.features | OF_EVERY_AGENT
+        if self.state.inventory is not None:
+            self.state.features |= {Feature.DEVICES}
         return isolation
 
     async def _until(self, event: asyncio.Event, timeout_s: float | None) -> None:

@@ -126,6 +126,10 @@ class AgentConfig:
     """Resources of the agent, such as 'cpus:4;mem:8GB;ports:[31000-32000]'. The agent probes the
     machine for cpus, mem, disk and ports that are not named."""
 
+    devices: str | None = None
+    """TOML file that names the agent's devices, such as its GPUs, one [[device]] each; or
+    driver:NAME for a driver of an installed package. They are added to --resources."""
+
     attributes: Annotated[
         Mapping[str, AttributeValue], read_by(parse_attributes, show_default=False)
     ] = field(default_factory=dict)

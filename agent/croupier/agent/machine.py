@@ -15,6 +15,7 @@ from croupier.agent.core.effects import CheckHealth, CloseExecutor, Spawn, ToExe
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Vanished
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import GroupKey, Key
+from croupier.agent.devices import variables
 from croupier.agent.executors.service import ExecutorServer
 from croupier.agent.health_check import HealthCheck
 from croupier.agent.isolation.image_pulls import Pulls
@@ -30,6 +31,7 @@ from croupier.agent.supervisor import Supervisor
 from croupier.agent.unix_user import UnixUser
 from croupier.agent.volumes import Volumes
 from croupier.model.agent_orders import LaunchTask, SetVolume
+from croupier.model.devices import Inventory
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.gang import HOSTFILE, HOSTFILE_VARIABLE
 from croupier.model.ids import AgentId, FrameworkId
@@ -45,9 +47,17 @@ _IN_THE_WAY = (errno.EEXIST, errno.ENOTDIR, errno.ELOOP)
 
 
 def environment_of(
-    agent_id: AgentId, key: Key, task: TaskInfo, sandbox: str, user: UnixUser | None
+    agent_id: AgentId,
+    key: Key,
+    task: TaskInfo,
+    sandbox: str,
+    user: UnixUser | None,
+    inventory: Inventory | None = None,
 ) -> dict[str, str]:
-    """Return the variables of every task, without its secrets, overridden by its own."""
+    """Return the variables of every task, without its secrets, overridden by its own.
+
+    Its own do not override those of the agent's named devices.
+    """
     return {
         "PATH": _DEFAULT_PATH,
         **{name: os.environ[name] for name in _KEPT if name in os.environ},
@@ -61,6 +71,7 @@ def environment_of(
         **_gang(task, sandbox),
         **({} if user is None else {"USER": user.name, "LOGNAME": user.name}),
         **task.command.environment,
+        **variables(inventory, task.resources),
     }
 
 
@@ -143,7 +154,9 @@ class LocalMachine:
             with self.sandboxes.create(key, user, again=spawn.again) as sandbox:
                 opened = True
                 _write_hostfile(info, sandbox.home)
-                environment = environment_of(state.agent_id, key, info, sandbox.path, user)
+                environment = environment_of(
+                    state.agent_id, key, info, sandbox.path, user, state.inventory
+                )
                 launch = Launch(
                     spawn.run, key, info, sandbox.path, argv, environment, user, program=argv[0]
                 )

@@ -31,7 +31,12 @@ from croupier.net.address import Address
 from croupier.net.version import croupier_version
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1.task_pb2 import TaskInfo
-from croupier.wire.resources import attributes_to_wire, check_count, resources_to_wire
+from croupier.wire.resources import (
+    attributes_to_wire,
+    check_count,
+    devices_to_wire,
+    resources_to_wire,
+)
 from croupier.wire.store_position import position_to_wire
 from croupier.wire.task import (
     message_from_wire,
@@ -96,6 +101,7 @@ def register_to_wire(identity: pb.Register, state: AgentState) -> list[pb.Report
         isolation=feature_names(state.features),
         lines_up=True,
         volumes=map(volume_to_wire, sorted(state.volumes, key=str)),
+        devices=devices_to_wire(() if state.inventory is None else state.inventory.devices),
     )
     register.MergeFrom(identity)
     if register.ByteSize() > SLIM_BYTES:

@@ -21,6 +21,7 @@ from croupier.model.attributes import (
     not_matches,
 )
 from croupier.model.demand import Demand
+from croupier.model.devices import DeviceRequest
 from croupier.model.errors import (
     Conflict,
     CroupierError,
@@ -56,6 +57,7 @@ __all__ = [
     "Credentials",
     "CroupierError",
     "Demand",
+    "DeviceRequest",
     "ExecutorSpec",
     "FailedOver",
     "Failure",

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from croupier.model.devices import DeviceRequest
 from croupier.model.durations import to_milliseconds
 from croupier.model.errors import InvalidRequest
 from croupier.model.executor import ExecutorSpec
@@ -73,6 +74,7 @@ class Task:
         min_run_s: float = 0.0,
         requeue: bool = False,
         checkpoint_signal: str = "",
+        devices: DeviceRequest | None = None,
     ) -> None:
         """Describe a task.
 
@@ -108,6 +110,9 @@ class Task:
                 ended), `sidecar` (its end ends no other, and it is ended with the last member) or
                 `leader` (its end ends all others).
             volumes: those that it uses; it is launched only on their agent. See `Hold.volume`.
+            devices: the type and the connection of its GPUs or other devices, whose number is in
+                `resources`; needed for a part of one (`gpus:0.5`). The task then runs only on
+                agents with named devices.
             executor: makes the task an executor, whose program runs a
                 `croupier.sdk.executor.Executor`.
             executor_id: the task id of the executor that runs the task, on the same agent, in
@@ -152,6 +157,7 @@ class Task:
                 requeue,
                 parse_checkpoint_signal(checkpoint_signal),
             ),
+            devices=devices,
         )
         check_task(self.info)
         for variable, value in self.info.command.environment.items():

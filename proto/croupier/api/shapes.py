@@ -248,7 +248,7 @@ SHAPES: Final[Mapping[str, Shape]] = {
         "Agent",
         "agent",
         "agent_id hostname state http_address attributes total used offered held tasks deactivated"
-        " drain isolation",
+        " drain isolation devices",
     ),
     "CallerAndActions": Shape(
         parts="caller", keys="principal groups credential expires is_auth_on", without="caller"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from croupier.model import ranges as rng
 from croupier.model.attributes import Constraint, check_constraints
+from croupier.model.devices import DEVICES, DeviceRequest
 from croupier.model.durations import duration_text
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import Role, check_role
@@ -38,6 +39,7 @@ class Demand:
         role: the framework's role for the offers; None is its first.
         max_completion_ms: each task is ended this long after its start; 0: never. Agents that are
             reserved later are offered only for tasks that end before.
+        devices: what a unit asks of its named devices; None: any will do.
     """
 
     unit: Resources
@@ -47,6 +49,7 @@ class Demand:
     max_per_offer: int | None = None
     role: Role | None = None
     max_completion_ms: int = 0
+    devices: DeviceRequest | None = None
 
     def check(self) -> None:
         """Raise InvalidRequest if no offer can ever meet the demand."""
@@ -67,6 +70,8 @@ class Demand:
             )
         if self.role is not None:
             check_role(self.role)
+        if self.devices is not None:
+            self.devices.check(self.unit)
         if not 0 <= self.max_completion_ms <= MAX_COMPLETION_MS:
             raise InvalidRequest("the time of a demand's tasks must be between 0 and 366 days")
         check_constraints(self.constraints)
@@ -85,7 +90,7 @@ class Demand:
     def is_unit(self, task: Resources) -> bool:
         """Return whether `task` equals one unit; numbers of ranges count as scalars."""
         numbers = {name: 1000 * rng.count(ranges) for name, ranges in task.ranges.items()}
-        return not task.sets and self.unit.scalars == {**task.scalars, **numbers}
+        return task.sets.keys() <= {DEVICES} and self.unit.scalars == {**task.scalars, **numbers}
 
     def suits(self, facts: Mapping[str, str]) -> bool:
         """Return whether an agent with these attributes passes all constraints."""
@@ -159,7 +164,7 @@ def check_demands(demands: Iterable[Demand], roles: Sequence[Role] = ()) -> tupl
                 f"demand for role {demand.role!r}, which the framework does not have"
             )
         role = roles[0] if roles and demand.role is None else demand.role
-        key = (demand.unit, role, frozenset(demand.constraints))
+        key = (demand.unit, role, frozenset(demand.constraints), demand.devices)
         if key in seen:
             raise InvalidRequest(f"<{demand.unit}> is demanded twice: give one count for both")
         seen.add(key)

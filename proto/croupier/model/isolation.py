@@ -49,6 +49,7 @@ class Feature(Enum):
         MESOS_EXECUTORS: run executors of Mesos.
         GANGS: tell the tasks of a gang of each other.
         REQUEUE: run a task again that was preempted, and tell it to save its state before.
+        DEVICES: give a task certain named devices, by variables.
     """
 
     USERS = "users"
@@ -70,6 +71,7 @@ class Feature(Enum):
     MESOS_EXECUTORS = "mesos-executors"
     GANGS = "gangs"
     REQUEUE = "requeue"
+    DEVICES = "devices"
 
 
 Features = frozenset[Feature]
@@ -78,7 +80,7 @@ OF_EVERY_AGENT: Final[Features] = frozenset(
     {Feature.GROUPS, Feature.EXECUTORS, Feature.VOLUMES, Feature.GANGS, Feature.REQUEUE}
 )
 # No isolator is needed for these.
-WITHOUT_ISOLATOR: Final = OF_EVERY_AGENT | {Feature.MESOS_EXECUTORS}
+WITHOUT_ISOLATOR: Final = OF_EVERY_AGENT | {Feature.MESOS_EXECUTORS, Feature.DEVICES}
 _BY_NAME: Final = {feature.value: feature for feature in Feature}
 
 

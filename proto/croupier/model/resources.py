@@ -201,6 +201,15 @@ class Resources:
             scalars, {n: r for n, r in ranges.items() if r}, {n: s for n, s in sets.items() if s}
         )
 
+    def beside(self, kept: Resources) -> Resources:
+        """Return what is left beside the scalars and items of `kept`, which may be more."""
+        scalars = {n: m - kept[n] for n, m in self.scalars.items() if m > kept[n]}
+        sets = self.sets
+        if kept.sets:
+            left = {n: s - kept.sets.get(n, frozenset()) for n, s in sets.items()}
+            sets = {n: s for n, s in left.items() if s}
+        return _made(scalars, self.ranges, sets)
+
     def units_within(self, free: Resources, most: int) -> int:
         """Return how many times this fits in `free`, at most `most`.
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Final
 
+from croupier.model.devices import DeviceRequest
 from croupier.model.errors import Conflict
 from croupier.model.executor import MESOS_API, ExecutorSpec
 from croupier.model.gang import GangMember
@@ -246,6 +247,7 @@ class TaskInfo:
         volumes: the volumes that it uses.
         preemption: its rules when it is taken back for a starving framework.
         gang: its membership in a gang; None: it is in none.
+        devices: what it asks of its named devices; None: any will do, or none are named.
         encoded: the message that describes it, as it came, so that it need not be written again;
             empty if there is none. A copy that differs has none. It holds no secret.
     """
@@ -267,6 +269,7 @@ class TaskInfo:
     volumes: tuple[VolumeMount, ...] = ()
     preemption: TaskPreemption = NO_PREEMPTION
     gang: GangMember | None = None
+    devices: DeviceRequest | None = None
     encoded: bytes = field(init=False, default=b"", compare=False, repr=False)
 
     def with_encoded(self, encoded: bytes) -> TaskInfo:
@@ -286,6 +289,7 @@ class TaskInfo:
             + len(self.group_id)
             + (0 if self.gang is None else self.gang.text_size)
             + sum(mount.size for mount in self.volumes)
+            + (0 if self.devices is None else self.devices.size)
             + len(self.executor_id)
             + len(self.data)
             + sum(len(key) + len(value) for key, value in self.labels)
@@ -325,6 +329,8 @@ class TaskInfo:
             needs |= {Feature.GANGS}
         if self.preemption.needs_agent:
             needs |= {Feature.REQUEUE}
+        if self.devices is not None:
+            needs |= {Feature.DEVICES}
         return needs if self.group is None else needs | {Feature.GROUPS}
 
     def outline(self) -> TaskInfo:

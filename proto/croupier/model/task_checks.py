@@ -35,8 +35,10 @@ def check_task(task: TaskInfo) -> None:
         raise InvalidRequest(f"the task's name is longer than {MAX_NAME} characters")
     if not task.resources:
         raise InvalidRequest("the task asks for no resources")
-    if task.resources["gpus"] % 1000:
-        raise InvalidRequest("gpus must be whole")
+    if task.devices is not None:
+        task.devices.check(task.resources)
+    if task.resources["gpus"] % 1000 and (task.devices is None or task.devices.kind != "gpus"):
+        raise InvalidRequest("gpus must be whole; a part of one is asked for by a device request")
     check_grace(task.grace_ms)
     if len(task.labels) > MAX_LABELS or any(
         len(key) > MAX_LABEL or len(value) > MAX_LABEL for key, value in task.labels

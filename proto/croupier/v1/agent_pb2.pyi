@@ -362,6 +362,7 @@ class Register(_message.Message):
     LINES_UP_FIELD_NUMBER: _builtins.int
     SENT_MS_FIELD_NUMBER: _builtins.int
     VOLUMES_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
     agent_id: _builtins.str
     """Empty in the first registration of an agent."""
     hostname: _builtins.str
@@ -415,6 +416,10 @@ class Register(_message.Message):
     def volumes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Volume]:
         """The directories that the agent has of volumes."""
 
+    @_builtins.property
+    def devices(self) -> _containers.RepeatedCompositeFieldContainer[_resources_pb2.Device]:
+        """The agent's named devices, at most 256. `resources` has their slots in the set `devices`."""
+
     def __init__(
         self,
         *,
@@ -439,10 +444,11 @@ class Register(_message.Message):
         lines_up: _builtins.bool = ...,
         sent_ms: _builtins.int = ...,
         volumes: _abc.Iterable[Global___Volume] | None = ...,
+        devices: _abc.Iterable[_resources_pb2.Device] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["position", b"position", "resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attributes", b"attributes", "boot_id", b"boot_id", "cluster", b"cluster", "default_user", b"default_user", "hostname", b"hostname", "http_address", b"http_address", "incomplete", b"incomplete", "isolation", b"isolation", "lines_up", b"lines_up", "master_epoch", b"master_epoch", "pages", b"pages", "position", b"position", "problems", b"problems", "resources", b"resources", "sent_ms", b"sent_ms", "takes_exec", b"takes_exec", "takes_secrets", b"takes_secrets", "tasks", b"tasks", "version", b"version", "volumes", b"volumes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attributes", b"attributes", "boot_id", b"boot_id", "cluster", b"cluster", "default_user", b"default_user", "devices", b"devices", "hostname", b"hostname", "http_address", b"http_address", "incomplete", b"incomplete", "isolation", b"isolation", "lines_up", b"lines_up", "master_epoch", b"master_epoch", "pages", b"pages", "position", b"position", "problems", b"problems", "resources", b"resources", "sent_ms", b"sent_ms", "takes_exec", b"takes_exec", "takes_secrets", b"takes_secrets", "tasks", b"tasks", "version", b"version", "volumes", b"volumes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -349,6 +349,7 @@ class Demand(_message.Message):
     MAX_PER_OFFER_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
     MAX_COMPLETION_MS_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
     count: _builtins.int
     """Absent is any number.
 
@@ -374,6 +375,10 @@ class Demand(_message.Message):
     def constraints(self) -> _containers.RepeatedCompositeFieldContainer[_resources_pb2.Constraint]:
         """All must hold on an agent; at most 100."""
 
+    @_builtins.property
+    def devices(self) -> _resources_pb2.DeviceRequest:
+        """What a unit asks of its named devices. Absent: any will do."""
+
     def __init__(
         self,
         *,
@@ -384,10 +389,11 @@ class Demand(_message.Message):
         max_per_offer: _builtins.int | None = ...,
         role: _builtins.str = ...,
         max_completion_ms: _builtins.int = ...,
+        devices: _resources_pb2.DeviceRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "_max_per_offer", b"_max_per_offer", "_min_per_offer", b"_min_per_offer", "count", b"count", "max_per_offer", b"max_per_offer", "min_per_offer", b"min_per_offer", "unit", b"unit"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "_max_per_offer", b"_max_per_offer", "_min_per_offer", b"_min_per_offer", "count", b"count", "devices", b"devices", "max_per_offer", b"max_per_offer", "min_per_offer", b"min_per_offer", "unit", b"unit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "_max_per_offer", b"_max_per_offer", "_min_per_offer", b"_min_per_offer", "constraints", b"constraints", "count", b"count", "max_completion_ms", b"max_completion_ms", "max_per_offer", b"max_per_offer", "min_per_offer", b"min_per_offer", "role", b"role", "unit", b"unit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "_max_per_offer", b"_max_per_offer", "_min_per_offer", b"_min_per_offer", "constraints", b"constraints", "count", b"count", "devices", b"devices", "max_completion_ms", b"max_completion_ms", "max_per_offer", b"max_per_offer", "min_per_offer", b"min_per_offer", "role", b"role", "unit", b"unit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__count: _TypeAlias = _typing.Literal["count"]  # noqa: Y015
     _WhichOneofArgType__count: _TypeAlias = _typing.Literal["_count", b"_count"]  # noqa: Y015
@@ -1053,6 +1059,7 @@ class AgentDescription(_message.Message):
     ATTRIBUTES_FIELD_NUMBER: _builtins.int
     HTTP_ADDRESS_FIELD_NUMBER: _builtins.int
     ISOLATION_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
     agent_id: _builtins.str
     hostname: _builtins.str
     http_address: _builtins.str
@@ -1069,6 +1076,10 @@ class AgentDescription(_message.Message):
         Or measure, such as "memory" or "images".
         """
 
+    @_builtins.property
+    def devices(self) -> _containers.RepeatedCompositeFieldContainer[_resources_pb2.Device]:
+        """The agent's named devices. An offer has the slots that are offered in the set `devices`."""
+
     def __init__(
         self,
         *,
@@ -1077,10 +1088,11 @@ class AgentDescription(_message.Message):
         attributes: _abc.Iterable[_resources_pb2.Attribute] | None = ...,
         http_address: _builtins.str = ...,
         isolation: _abc.Iterable[_builtins.str] | None = ...,
+        devices: _abc.Iterable[_resources_pb2.Device] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attributes", b"attributes", "hostname", b"hostname", "http_address", b"http_address", "isolation", b"isolation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attributes", b"attributes", "devices", b"devices", "hostname", b"hostname", "http_address", b"http_address", "isolation", b"isolation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -240,6 +240,7 @@ class AgentView(_message.Message):
     DECIDED_IN_MS_FIELD_NUMBER: _builtins.int
     CONNECTED_SINCE_MS_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
+    DEVICE_USES_FIELD_NUMBER: _builtins.int
     state: _builtins.str
     """Such as `connected`."""
     tasks: _builtins.int
@@ -275,6 +276,10 @@ class AgentView(_message.Message):
     def held(self) -> _resources_pb2.Resources:
         """The part of its holds that is neither used nor offered."""
 
+    @_builtins.property
+    def device_uses(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeviceUse]:
+        """The tasks on its named devices, which are in `agent`."""
+
     def __init__(
         self,
         *,
@@ -291,10 +296,11 @@ class AgentView(_message.Message):
         decided_in_ms: _builtins.int | None = ...,
         connected_since_ms: _builtins.int | None = ...,
         held: _resources_pb2.Resources | None = ...,
+        device_uses: _abc.Iterable[Global___DeviceUse] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_connected_since_ms", b"_connected_since_ms", "_decided_in_ms", b"_decided_in_ms", "_drain", b"_drain", "agent", b"agent", "connected_since_ms", b"connected_since_ms", "decided_in_ms", b"decided_in_ms", "drain", b"drain", "held", b"held", "offered", b"offered", "total", b"total", "used", b"used"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_connected_since_ms", b"_connected_since_ms", "_decided_in_ms", b"_decided_in_ms", "_drain", b"_drain", "agent", b"agent", "connected_since_ms", b"connected_since_ms", "deactivated", b"deactivated", "decided_in_ms", b"decided_in_ms", "default_user", b"default_user", "drain", b"drain", "held", b"held", "offered", b"offered", "problems", b"problems", "state", b"state", "tasks", b"tasks", "total", b"total", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_connected_since_ms", b"_connected_since_ms", "_decided_in_ms", b"_decided_in_ms", "_drain", b"_drain", "agent", b"agent", "connected_since_ms", b"connected_since_ms", "deactivated", b"deactivated", "decided_in_ms", b"decided_in_ms", "default_user", b"default_user", "device_uses", b"device_uses", "drain", b"drain", "held", b"held", "offered", b"offered", "problems", b"problems", "state", b"state", "tasks", b"tasks", "total", b"total", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__connected_since_ms: _TypeAlias = _typing.Literal["connected_since_ms"]  # noqa: Y015
     _WhichOneofArgType__connected_since_ms: _TypeAlias = _typing.Literal["_connected_since_ms", b"_connected_since_ms"]  # noqa: Y015
@@ -310,6 +316,37 @@ class AgentView(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__drain) -> _WhichOneofReturnType__drain | None: ...
 
 Global___AgentView: _TypeAlias = AgentView  # noqa: Y015
+
+@_typing.final
+class DeviceUse(_message.Message):
+    """The part of a named device that a task has."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    MILLI_FIELD_NUMBER: _builtins.int
+    device_id: _builtins.str
+    framework_id: _builtins.str
+    task_id: _builtins.str
+    milli: _builtins.int
+    """Thousandths of the device."""
+    def __init__(
+        self,
+        *,
+        device_id: _builtins.str = ...,
+        framework_id: _builtins.str = ...,
+        task_id: _builtins.str = ...,
+        milli: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "framework_id", b"framework_id", "milli", b"milli", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeviceUse: _TypeAlias = DeviceUse  # noqa: Y015
 
 @_typing.final
 class Drain(_message.Message):

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63roupier/v1/resources.proto\x12\x0b\x63roupier.v1\"\xd4\x01\n\tResources\x12\x12\n\ncpus_milli\x18\x01 \x01(\x03\x12\x11\n\tmem_milli\x18\x02 \x01(\x03\x12\x12\n\ndisk_milli\x18\x03 \x01(\x03\x12\x12\n\ngpus_milli\x18\x04 \x01(\x03\x12)\n\x07scalars\x18\x05 \x03(\x0b\x32\x18.croupier.v1.NamedScalar\x12(\n\x06ranges\x18\x06 \x03(\x0b\x32\x18.croupier.v1.NamedRanges\x12#\n\x04sets\x18\x07 \x03(\x0b\x32\x15.croupier.v1.NamedSet\"*\n\x0bNamedScalar\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05milli\x18\x02 \x01(\x03\"?\n\x0bNamedRanges\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\"\n\x06ranges\x18\x02 \x03(\x0b\x32\x12.croupier.v1.Range\"#\n\x05Range\x12\r\n\x05\x62\x65gin\x18\x01 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x04\"\'\n\x08NamedSet\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05items\x18\x02 \x03(\t\"v\n\tAttribute\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12\x16\n\x0cscalar_milli\x18\x03 \x01(\x03H\x00\x12*\n\x06ranges\x18\x04 \x01(\x0b\x32\x18.croupier.v1.NamedRangesH\x00\x42\x07\n\x05value\"\x95\x02\n\nConstraint\x12\x11\n\tattribute\x18\x01 \x01(\t\x12\x32\n\x08operator\x18\x02 \x01(\x0e\x32 .croupier.v1.Constraint.Operator\x12\r\n\x05value\x18\x03 \x01(\t\"\xb0\x01\n\x08Operator\x12\x18\n\x14OPERATOR_UNSPECIFIED\x10\x00\x12\x13\n\x0fOPERATOR_EXISTS\x10\x01\x12\x17\n\x13OPERATOR_NOT_EXISTS\x10\x02\x12\x13\n\x0fOPERATOR_EQUALS\x10\x03\x12\x17\n\x13OPERATOR_NOT_EQUALS\x10\x04\x12\x14\n\x10OPERATOR_MATCHES\x10\x05\x12\x18\n\x14OPERATOR_NOT_MATCHES\x10\x06\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63roupier/v1/resources.proto\x12\x0b\x63roupier.v1\"\xd4\x01\n\tResources\x12\x12\n\ncpus_milli\x18\x01 \x01(\x03\x12\x11\n\tmem_milli\x18\x02 \x01(\x03\x12\x12\n\ndisk_milli\x18\x03 \x01(\x03\x12\x12\n\ngpus_milli\x18\x04 \x01(\x03\x12)\n\x07scalars\x18\x05 \x03(\x0b\x32\x18.croupier.v1.NamedScalar\x12(\n\x06ranges\x18\x06 \x03(\x0b\x32\x18.croupier.v1.NamedRanges\x12#\n\x04sets\x18\x07 \x03(\x0b\x32\x15.croupier.v1.NamedSet\"*\n\x0bNamedScalar\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05milli\x18\x02 \x01(\x03\"?\n\x0bNamedRanges\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\"\n\x06ranges\x18\x02 \x03(\x0b\x32\x12.croupier.v1.Range\"#\n\x05Range\x12\r\n\x05\x62\x65gin\x18\x01 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x04\"\'\n\x08NamedSet\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05items\x18\x02 \x03(\t\"\x84\x01\n\x06\x44\x65vice\x12\x11\n\tdevice_id\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0c\n\x04type\x18\x03 \x01(\t\x12\x12\n\nmemory_mib\x18\x04 \x01(\x04\x12(\n\x06groups\x18\x05 \x03(\x0b\x32\x18.croupier.v1.DeviceGroup\x12\r\n\x05slots\x18\x06 \x01(\r\"-\n\x0b\x44\x65viceGroup\x12\x10\n\x08topology\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"9\n\rDeviceRequest\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\x0c\n\x04same\x18\x03 \x01(\t\"v\n\tAttribute\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12\x16\n\x0cscalar_milli\x18\x03 \x01(\x03H\x00\x12*\n\x06ranges\x18\x04 \x01(\x0b\x32\x18.croupier.v1.NamedRangesH\x00\x42\x07\n\x05value\"\x95\x02\n\nConstraint\x12\x11\n\tattribute\x18\x01 \x01(\t\x12\x32\n\x08operator\x18\x02 \x01(\x0e\x32 .croupier.v1.Constraint.Operator\x12\r\n\x05value\x18\x03 \x01(\t\"\xb0\x01\n\x08Operator\x12\x18\n\x14OPERATOR_UNSPECIFIED\x10\x00\x12\x13\n\x0fOPERATOR_EXISTS\x10\x01\x12\x17\n\x13OPERATOR_NOT_EXISTS\x10\x02\x12\x13\n\x0fOPERATOR_EQUALS\x10\x03\x12\x17\n\x13OPERATOR_NOT_EQUALS\x10\x04\x12\x14\n\x10OPERATOR_MATCHES\x10\x05\x12\x18\n\x14OPERATOR_NOT_MATCHES\x10\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,10 +41,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RANGE']._serialized_end=403
   _globals['_NAMEDSET']._serialized_start=405
   _globals['_NAMEDSET']._serialized_end=444
-  _globals['_ATTRIBUTE']._serialized_start=446
-  _globals['_ATTRIBUTE']._serialized_end=564
-  _globals['_CONSTRAINT']._serialized_start=567
-  _globals['_CONSTRAINT']._serialized_end=844
-  _globals['_CONSTRAINT_OPERATOR']._serialized_start=668
-  _globals['_CONSTRAINT_OPERATOR']._serialized_end=844
+  _globals['_DEVICE']._serialized_start=447
+  _globals['_DEVICE']._serialized_end=579
+  _globals['_DEVICEGROUP']._serialized_start=581
+  _globals['_DEVICEGROUP']._serialized_end=626
+  _globals['_DEVICEREQUEST']._serialized_start=628
+  _globals['_DEVICEREQUEST']._serialized_end=685
+  _globals['_ATTRIBUTE']._serialized_start=687
+  _globals['_ATTRIBUTE']._serialized_end=805
+  _globals['_CONSTRAINT']._serialized_start=808
+  _globals['_CONSTRAINT']._serialized_end=1085
+  _globals['_CONSTRAINT_OPERATOR']._serialized_start=909
+  _globals['_CONSTRAINT_OPERATOR']._serialized_end=1085
 # @@protoc_insertion_point(module_scope)

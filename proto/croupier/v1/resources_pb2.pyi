@@ -161,6 +161,106 @@ class NamedSet(_message.Message):
 Global___NamedSet: _TypeAlias = NamedSet  # noqa: Y015
 
 @_typing.final
+class Device(_message.Message):
+    """A named device of an agent, such as one GPU."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    MEMORY_MIB_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    SLOTS_FIELD_NUMBER: _builtins.int
+    device_id: _builtins.str
+    kind: _builtins.str
+    """The resource that counts it, such as `gpus`."""
+    type: _builtins.str
+    """Such as `a100`. Empty: unknown."""
+    memory_mib: _builtins.int
+    """0: unknown."""
+    slots: _builtins.int
+    """How many tasks can share it: 1, 2, 4, 5, 8, 10 or 20. With 1 the name of its slot is its id,
+    else `ID#0` and so on.
+    """
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeviceGroup]:
+        """At most 8."""
+
+    def __init__(
+        self,
+        *,
+        device_id: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        type: _builtins.str = ...,
+        memory_mib: _builtins.int = ...,
+        groups: _abc.Iterable[Global___DeviceGroup] | None = ...,
+        slots: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "groups", b"groups", "kind", b"kind", "memory_mib", b"memory_mib", "slots", b"slots", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Device: _TypeAlias = Device  # noqa: Y015
+
+@_typing.final
+class DeviceGroup(_message.Message):
+    """The group of connected devices that a device is in."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPOLOGY_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    topology: _builtins.str
+    """Such as `nvlink`."""
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        topology: _builtins.str = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "topology", b"topology"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeviceGroup: _TypeAlias = DeviceGroup  # noqa: Y015
+
+@_typing.final
+class DeviceRequest(_message.Message):
+    """What a task asks of its devices, beside their number."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    SAME_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """Such as `gpus`."""
+    type: _builtins.str
+    """All are of this type. Empty: of any."""
+    same: _builtins.str
+    """All are in one group of this topology. Empty: of any."""
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        type: _builtins.str = ...,
+        same: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "same", b"same", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeviceRequest: _TypeAlias = DeviceRequest  # noqa: Y015
+
+@_typing.final
 class Attribute(_message.Message):
     """An attribute of an agent. Matched by constraints, never allocated."""
 

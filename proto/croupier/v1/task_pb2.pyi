@@ -535,6 +535,7 @@ class TaskInfo(_message.Message):
     VOLUMES_FIELD_NUMBER: _builtins.int
     PREEMPTION_FIELD_NUMBER: _builtins.int
     GANG_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     name: _builtins.str
     max_completion_ms: _builtins.int
@@ -581,6 +582,13 @@ class TaskInfo(_message.Message):
     def gang(self) -> Global___GangMember:
         """Absent: the task is in no gang."""
 
+    @_builtins.property
+    def devices(self) -> _resources_pb2.DeviceRequest:
+        """What it asks of its devices, whose number is in `resources`. The task is launched only on an
+        agent with named devices of that kind. A master that launches a task adds the devices that it
+        gets to `resources`, as slots in the set `devices`.
+        """
+
     def __init__(
         self,
         *,
@@ -601,10 +609,11 @@ class TaskInfo(_message.Message):
         volumes: _abc.Iterable[Global___VolumeMount] | None = ...,
         preemption: Global___TaskPreemption | None = ...,
         gang: Global___GangMember | None = ...,
+        devices: _resources_pb2.DeviceRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "executor", b"executor", "gang", b"gang", "group", b"group", "isolation", b"isolation", "kill_policy", b"kill_policy", "limits", b"limits", "output", b"output", "preemption", b"preemption", "resources", b"resources"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "devices", b"devices", "executor", b"executor", "gang", b"gang", "group", b"group", "isolation", b"isolation", "kill_policy", b"kill_policy", "limits", b"limits", "output", b"output", "preemption", b"preemption", "resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "data", b"data", "executor", b"executor", "executor_id", b"executor_id", "gang", b"gang", "group", b"group", "isolation", b"isolation", "kill_policy", b"kill_policy", "labels", b"labels", "limits", b"limits", "max_completion_ms", b"max_completion_ms", "name", b"name", "output", b"output", "preemption", b"preemption", "resources", b"resources", "task_id", b"task_id", "volumes", b"volumes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "data", b"data", "devices", b"devices", "executor", b"executor", "executor_id", b"executor_id", "gang", b"gang", "group", b"group", "isolation", b"isolation", "kill_policy", b"kill_policy", "labels", b"labels", "limits", b"limits", "max_completion_ms", b"max_completion_ms", "name", b"name", "output", b"output", "preemption", b"preemption", "resources", b"resources", "task_id", b"task_id", "volumes", b"volumes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

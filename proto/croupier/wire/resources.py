@@ -17,6 +17,7 @@ from croupier.model.attributes import (
     Operator,
     check_attribute_name,
 )
+from croupier.model.devices import MAX_DEVICES, MAX_GROUPS, Device
 from croupier.model.errors import InvalidRequest
 from croupier.model.ranges import MAX_RANGES, Ranges, make_ranges
 from croupier.model.resources import FIRST, MAX_ITEMS, MAX_NAMES, Resources
@@ -75,6 +76,35 @@ def resources_from_wire(wire: pb.Resources) -> Resources:
     ranges = by_name((named.name, _ranges_from_wire(named)) for named in wire.ranges)
     sets = by_name((named.name, _items_from_wire(named)) for named in wire.sets)
     return Resources(scalars, ranges, sets)
+
+
+def devices_to_wire(devices: Iterable[Device]) -> list[pb.Device]:
+    """Return the messages for named devices, in order."""
+    return [
+        pb.Device(
+            device_id=device.device_id,
+            kind=device.kind,
+            type=device.type,
+            memory_mib=device.memory_mib,
+            groups=[pb.DeviceGroup(topology=key, name=name) for key, name in device.groups],
+            slots=device.slots,
+        )
+        for device in devices
+    ]
+
+
+def devices_from_wire(wire: Sequence[pb.Device]) -> tuple[Device, ...]:
+    """Return the named devices in `wire`; their values are not checked here."""
+    check_count(len(wire), MAX_DEVICES, "devices")
+    return tuple(map(_device_from_wire, wire))
+
+
+def _device_from_wire(wire: pb.Device) -> Device:
+    check_count(len(wire.groups), MAX_GROUPS, "groups of a device")
+    groups = by_name((each.topology, each.name) for each in wire.groups)
+    return Device(
+        wire.device_id, wire.kind, wire.type, wire.memory_mib, tuple(groups.items()), wire.slots
+    )
 
 
 def attributes_to_wire(attributes: Attributes) -> list[pb.Attribute]:

@@ -14,6 +14,7 @@ from croupier.model import isolation
 from croupier.model.agent_orders import ExecutorMessage
 from croupier.model.attributes import MAX_CONSTRAINTS, check_constraints
 from croupier.model.demand import MAX_SHAPES, Demand, check_demands
+from croupier.model.devices import DeviceRequest
 from croupier.model.errors import InvalidRequest
 from croupier.model.executor import MAX_TIMEOUT_MS, ExecutorSpec, check_message
 from croupier.model.gang import MAX_GANG_TASKS, GangMember, GangPlacement
@@ -36,7 +37,7 @@ from croupier.model.task import (
 from croupier.model.task_checks import MAX_GRACE_MS, MAX_LABELS, MAX_WORDS, check_news
 from croupier.model.task_group import GroupPart, TaskGroup
 from croupier.model.volume import MAX_VOLUMES, Volume, VolumeMount
-from croupier.v1 import agent_pb2, framework_pb2, task_pb2
+from croupier.v1 import agent_pb2, framework_pb2, resources_pb2, task_pb2
 from croupier.v1 import task_pb2 as pb
 from croupier.v1.resources_pb2 import Resources as ResourcesMessage
 from croupier.wire.mapped import Both, at_most, mapped
@@ -74,6 +75,7 @@ VOLUME: Final = mapped(VolumeMount, pb.VolumeMount)
 PREEMPTION: Final = mapped(
     TaskPreemption, pb.TaskPreemption, min_run_ms=at_most(MAX_MIN_RUN_MS + 1)
 )
+DEVICES: Final = mapped(DeviceRequest, resources_pb2.DeviceRequest)
 GROUP: Final = mapped(TaskGroup, pb.TaskGroup, part=Both(int, lambda number: _part(number)))
 GANG_PLACEMENT: Final = mapped(GangPlacement, pb.GangPlacement)
 GANG: Final = mapped(
@@ -125,6 +127,7 @@ def task_to_wire(task: TaskInfo, secrets: SecretValues = NO_SECRETS) -> pb.TaskI
         if task.preemption == NO_PREEMPTION
         else PREEMPTION.to_wire(task.preemption),
         gang=None if task.gang is None else GANG.to_wire(task.gang),
+        devices=None if task.devices is None else DEVICES.to_wire(task.devices),
     )
 
 
@@ -175,6 +178,7 @@ def task_from_wire(wire: pb.TaskInfo) -> TaskInfo:
         if wire.HasField("preemption")
         else NO_PREEMPTION,
         gang=GANG.from_wire(wire.gang) if wire.HasField("gang") else None,
+        devices=DEVICES.from_wire(wire.devices) if wire.HasField("devices") else None,
     )
     return task if command.secrets else task.with_encoded(wire.SerializeToString())
 
@@ -313,6 +317,7 @@ def demand_to_wire(demand: Demand) -> framework_pb2.Demand:
         min_per_offer=None if demand.min_per_offer == 1 else demand.min_per_offer,
         max_per_offer=demand.max_per_offer,
         role=demand.role or "",
+        devices=None if demand.devices is None else DEVICES.to_wire(demand.devices),
         max_completion_ms=demand.max_completion_ms,
     )
 
@@ -335,5 +340,6 @@ def _demand_from_wire(wire: framework_pb2.Demand) -> Demand:
         min_per_offer=wire.min_per_offer if wire.HasField("min_per_offer") else 1,
         max_per_offer=wire.max_per_offer if wire.HasField("max_per_offer") else None,
         role=check_role(wire.role) if wire.role else None,
+        devices=DEVICES.from_wire(wire.devices) if wire.HasField("devices") else None,
         max_completion_ms=min(wire.max_completion_ms, isolation.MAX_COMPLETION_MS + 1),
     )

@@ -95,6 +95,25 @@ class Cluster:
             "default_user": "(own)",
             "problems": [],
             "decided_in_s": 41.0 if state == "disconnected" else None,
+            "devices": [self._device(0), self._device(1)] if number == 1 else [],
+            "device_uses": [
+                {
+                    "device_id": f"GPU-0{self.suffix}",
+                    "framework_id": "f-0",
+                    "task_id": f"t-1{self.suffix}",
+                    "milli": 250,
+                }
+            ],
+        }
+
+    def _device(self, number: int) -> View:
+        return {
+            "device_id": f"GPU-{number}{self.suffix}",
+            "kind": "gpus",
+            "type": f"a100{self.suffix}",
+            "memory_mib": 81920,
+            "groups": [{"topology": f"nvlink{self.suffix}", "name": f"0{self.suffix}"}],
+            "slots": 4,
         }
 
     def _drain(self) -> View:

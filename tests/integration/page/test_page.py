@@ -211,6 +211,15 @@ def test_signing_in_and_out(visitor: Visitor, api: FakeApi) -> None:
     visitor.sees("3 agents: 1 connected")
 
 
+def test_an_agent_shows_its_devices_with_their_tasks(visitor: Visitor) -> None:
+    visitor.go("agents", "agent-00001")
+    rows = visitor.page.get_by_role("region", name="Devices of the agent").locator("tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text("GPU-0")
+    expect(rows.first).to_contain_text("t-1 0.25")
+    expect(rows.last).not_to_contain_text("t-1")
+
+
 def test_actions_show_their_dry_run_first(visitor: Visitor, api: FakeApi) -> None:
     page = visitor.page
     visitor.go("agents", "agent-00000")

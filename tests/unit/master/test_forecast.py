@@ -33,7 +33,7 @@ from croupier.model.task import TaskInfo
 from tests.harness.invariants import check_state
 from tests.harness.secured_world import SecuredWorld, caller
 from tests.harness.still_clock import StillClock
-from tests.harness.world import World, in_gang, make_task
+from tests.harness.world import World, devices_of, in_gang, make_task, with_devices
 
 MS = st.integers(1, 10**9)
 
@@ -215,6 +215,23 @@ def test_a_lined_up_task_takes_the_place_of_the_one_before() -> None:
     (found,) = scene.forecasts("t2")
     assert found.median_s is not None
     assert 200 <= found.median_s <= 240
+
+
+def test_tasks_wait_for_devices_of_their_kind() -> None:
+    scene = Scene(agents=0)
+    devices = devices_of("g0:a100:0,g1:a100:0,g2:v100:,g3:v100:")
+    scene.agent("cpus:9;mem:64GB", agent_id="a0", devices=devices)
+    pairs = [
+        replace(
+            with_devices(make_task(f"t{n}", "cpus:1;gpus:2"), "a100/nvlink"),
+            max_completion_ms=32_000,
+        )
+        for n in range(3)
+    ]
+    scene.submit(*pairs)
+    (nxt,) = scene.forecasts()
+    (last,) = scene.forecasts("t2")
+    assert (nxt.median_s, last.median_s) == (32.0, 64.0)
 
 
 def test_a_gang_starts_when_all_of_it_fits() -> None:

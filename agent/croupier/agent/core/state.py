@@ -24,6 +24,7 @@ from croupier.agent.core.tasks import (
 )
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.deadlines import Deadlines
+from croupier.model.devices import Inventory
 from croupier.model.ids import AgentId, FrameworkId
 from croupier.model.isolation import NO_FEATURES, Features
 from croupier.model.resources import Resources
@@ -42,6 +43,7 @@ class AgentState:
 
     Attributes:
         free: the resources that no live task holds.
+        inventory: the agent's named devices; None if it has none.
         agent_id: empty until the first `AgentStarted`; then the agent names itself.
         given_id: the id in the agent's credential, which it takes in place of a random one.
         is_certified: whether `given_id` is in its certificate, so that it never has another.
@@ -109,6 +111,7 @@ class AgentState:
     groups: dict[GroupKey, dict[Key, None]] = field(default_factory=dict)
     ended_in_groups: list[Key] = field(default_factory=list)
     volumes: set[Volume] = field(default_factory=set)
+    inventory: Inventory | None = None
 
     @classmethod
     def of(

@@ -87,7 +87,9 @@ class Entries:
         info, run = task.info, task.run
         user = self.users.of(run, info.command.user)
         sandbox = self.sandboxes.path_of(key)
-        environment = environment_of(self.state.agent_id, key, info, sandbox, user)
+        environment = environment_of(
+            self.state.agent_id, key, info, sandbox, user, self.state.inventory
+        )
         if info.command.secrets and info.command.secret_files:
             environment[DIRECTORY_VARIABLE] = str(self.secret_files.root / run)
         elif info.command.secrets:

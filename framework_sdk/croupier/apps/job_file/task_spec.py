@@ -13,7 +13,7 @@ from croupier.model.isolation import parse_limits
 from croupier.model.preemption import MAX_MIN_RUN_MS
 from croupier.model.scalar import check_units, parse_pairs
 from croupier.model.task_checks import MAX_GRACE_MS
-from croupier.sdk import Constraint, Limits, Resources, Task, enforces
+from croupier.sdk import Constraint, DeviceRequest, Limits, Resources, Task, enforces
 
 MAX_RETRIES: Final = 1_000
 _BESIDE_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,32}\Z", re.ASCII)
@@ -22,12 +22,12 @@ DEFAULT_RESOURCES: Final = Resources.parse("cpus:1;mem:128MB")
 TASK_KEYS: Final = (
     *("command", "shell", "resources", "limits", "env", "user", "image"),
     *("namespaces", "network", "timeout", "grace", "constraints", "retries", "backoff", "beside"),
-    *("min_run", "requeue", "checkpoint_signal"),
+    *("min_run", "requeue", "checkpoint_signal", "devices"),
 )
 # Those of a task that runs beside another one, whose agent, time and retries count.
 _BESIDE_KEYS: Final = (
     *("command", "shell", "resources", "limits", "env", "user", "image", "namespaces"),
-    *("grace", "part"),
+    *("grace", "part", "devices"),
 )
 _PARTS: Final = ("sidecar", "member")
 # Between the id of a task and the name of one beside it.
@@ -71,6 +71,7 @@ class TaskSpec:
         min_run_s: seconds for which it runs before it may be preempted.
         requeue: whether a preempted task is queued again, which costs no retry.
         checkpoint_signal: the signal with which preemption begins; empty: none.
+        devices: what it asks of its named devices.
         part: of a task beside another one.
         beside: the tasks that run beside this one as its group, by name.
     """
@@ -89,6 +90,7 @@ class TaskSpec:
     constraints: tuple[Constraint, ...] = ()
     retries: int = 0
     backoff: Backoff = Backoff()
+    devices: DeviceRequest | None = None
     part: str = "member"
     beside: Mapping[str, TaskSpec] = field(default_factory=dict)
     min_run_s: float = 0.0
@@ -129,6 +131,7 @@ class TaskSpec:
             min_run_s=self.min_run_s,
             requeue=self.requeue,
             checkpoint_signal=self.checkpoint_signal,
+            devices=self.devices,
             part="leader" if self.beside else self.part,
         )
 
@@ -211,6 +214,7 @@ def read_task(
         constraints=_constraints(section, defaults.constraints),
         retries=section.whole("retries", defaults.retries, most=MAX_RETRIES),
         backoff=_backoff(section, defaults.backoff),
+        devices=_devices(section, defaults.devices),
         beside=defaults.beside,
         min_run_s=section.duration("min_run", defaults.min_run_s, most=MAX_MIN_RUN_MS / 1000),
         requeue=section.flag("requeue", defaults.requeue),
@@ -297,6 +301,15 @@ def _constraints(section: Section, default: Iterable[Constraint]) -> tuple[Const
         section.checked(lambda text=text: parse_constraint(text), f"constraints[{index}]")  # type: ignore[misc]
         for index, text in enumerate(texts)
     )
+
+
+def _devices(section: Section, default: DeviceRequest | None) -> DeviceRequest | None:
+    if "devices" not in section:
+        return default
+    inner = section.required("devices")
+    inner.check_keys(("kind", "type", "same"))
+    kind, what = inner.text("kind", "gpus"), inner.text("type", "")
+    return DeviceRequest(kind, what, inner.text("same", ""))
 
 
 def _backoff(section: Section, default: Backoff) -> Backoff:

@@ -23,6 +23,8 @@ def run(
     mem: str = "128MB",
     disk: str = "0",
     gpus: str = "0",
+    gpu_type: str = "",
+    gpu_group: str = "",
     role: str = "*",
     count: Annotated[int, Parameter(name=["--count", "-n"])] = 1,
     nodes: Annotated[int, Parameter(name=["--nodes", "-N"])] = 0,
@@ -62,7 +64,11 @@ def run(
         mem: Memory of each task, such as 512MB; a size needs its unit. MB, MiB and Mi are the same,
             1024 KB.
         disk: Disk of each task, such as 1GB.
-        gpus: GPUs of each task, in whole numbers.
+        gpus: GPUs of each task, in whole numbers; or a part of one, such as 0.5, on agents that
+            share named GPUs.
+        gpu_type: The type of the GPUs, such as a100, as agents name it.
+        gpu_group: Give each task GPUs of one group of this topology, such as nvlink, as agents
+            name it.
         role: The role whose share of the cluster the tasks are charged to.
         count: The number of tasks that run the command; each line of output then begins with the
             task's [number].
@@ -107,15 +113,22 @@ def run(
             master and none starts for this time, such as 5m; no limit if not given.
     """
     from croupier.apps.controller.process import run_application
-    from croupier.apps.run.job import Job, make_unit, parse_environment, read_secrets
+    from croupier.apps.run.job import (
+        Job,
+        device_options,
+        make_unit,
+        parse_environment,
+        read_secrets,
+    )
     from croupier.apps.run.job_run import Limits, run_job
     from croupier.model.errors import InvalidRequest
 
     if nodes < 0 or (nodes and count != 1):
         raise InvalidRequest("--nodes is 1 or more, and takes the place of --count")
+    unit = make_unit(cpus, mem, disk, gpus)
     job = Job(
         words=command,
-        unit=make_unit(cpus, mem, disk, gpus),
+        unit=unit,
         is_shell=shell,
         count=nodes or count,
         is_gang=nodes > 0,
@@ -138,6 +151,7 @@ def run(
             "network": not no_network,
             "output_size": output_size or 0,
             "output_files": output_files,
+            **device_options(unit, gpu_type, gpu_group),
         },
     )
     limits = Limits(timeout, wait_for_resources)

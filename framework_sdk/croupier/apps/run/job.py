@@ -13,9 +13,9 @@ from croupier.model.errors import InvalidRequest
 from croupier.model.gang import HOST, MAX_GANG_TASKS
 from croupier.model.ids import check_role
 from croupier.model.resources import Resources
-from croupier.model.scalar import check_unit, check_units, parse_scalar
+from croupier.model.scalar import MILLI, check_unit, check_units, parse_scalar
 from croupier.model.secrets import MAX_SECRET_BYTES, NO_SECRETS, SecretValues
-from croupier.sdk import Gang, Task
+from croupier.sdk import DeviceRequest, Gang, Task
 
 MAX_COUNT: Final = 100_000
 MAX_NAME: Final = 80
@@ -120,6 +120,13 @@ def make_unit(cpus: str, mem: str, disk: str, gpus: str) -> Resources:
     if not unit:
         raise InvalidRequest("a task needs resources: give it --cpus or --mem")
     return unit
+
+
+def device_options(unit: Resources, gpu_type: str, gpu_group: str) -> dict[str, DeviceRequest]:
+    """Return the request of certain GPUs, or of a part of one, as an argument of `Task`."""
+    if not (gpu_type or gpu_group or unit["gpus"] % MILLI):
+        return {}
+    return {"devices": DeviceRequest("gpus", gpu_type, gpu_group)}
 
 
 def read_secrets(flags: Iterable[str], environment: Mapping[str, str]) -> SecretValues:

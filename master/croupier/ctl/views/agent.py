@@ -9,6 +9,7 @@ from croupier.cli.table import Column, Table, age, amount, number, object_id, te
 from croupier.cli.terminal import View, many, named
 from croupier.ctl.views.isolation import default_user_text, levels_text
 from croupier.model.durations import duration_text
+from croupier.model.scalar import MILLI, format_milli, format_scalar
 
 _MAX_BLOCKERS = 10
 
@@ -94,6 +95,21 @@ def task_count_lines(affected: Affected) -> Iterator[str]:
         yield f"  {many(each.tasks, 'task')} of framework {framework}"
 
 
+def device_lines(agent: View) -> Iterator[str]:
+    """Yield each named device of the agent, and the tasks that have a part of it."""
+    for device in agent["devices"]:
+        about = [device["type"]] if device["type"] else []
+        if device["memory_mib"]:
+            about.append(format_scalar("mem", device["memory_mib"] * MILLI))
+        about += [f"{each['topology']} {each['name']}" for each in device["groups"]]
+        if device["slots"] > 1:
+            about.append(f"{device['slots']} slots")
+        uses = [each for each in agent["device_uses"] if each["device_id"] == device["device_id"]]
+        tasks = [f"{each['task_id']} ({format_milli(each['milli'])})" for each in uses]
+        what = f" ({', '.join(about)})" if about else ""
+        yield f"  {device['kind']} {device['device_id']}{what}: {', '.join(tasks) or 'free'}"
+
+
 def agent_lines(agent: View, affected: Affected | None = None) -> Iterator[str]:
     """Yield all that is known about an agent; `affected` is by its live tasks."""
     yield f"{name_of(agent)}: {state_text(agent)}"
@@ -111,6 +127,7 @@ def agent_lines(agent: View, affected: Affected | None = None) -> Iterator[str]:
     else:
         yield "  isolation: unknown until it is connected"
     yield f"  address: {agent['http_address'] or 'none'}"
+    yield from device_lines(agent)
     for each in agent["problems"]:
         yield f"  unhealthy: {each['part']}: {each['message']}"
     if affected is not None:

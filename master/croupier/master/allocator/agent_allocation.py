@@ -32,6 +32,7 @@ from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.master.allocator.reasons import Cause
 from croupier.master.allocator.reservations import dealt_to_owner
 from croupier.master.allocator.state import AllocatorState
+from croupier.model.devices import Parts
 from croupier.model.resources import NOTHING, Resources, sum_of
 
 # Work after which a visit ends, about 10 ms; then the agent is queued again. Units may be as small
@@ -261,7 +262,12 @@ class AgentAllocation:
             self._deal_gang(leaf, pending, places)
             return
         left, dealt = eligibility.left, eligibility.dealt.get(leaf)
-        resources = room if pending is None else pending.demand.unit.carve(left, units)
+        parts: list[Parts] = []
+        if pending is None:
+            resources = room
+        else:
+            unit, needs = pending.demand.unit, pending.needs
+            resources, parts = self._agent.carve(unit, needs, room, units)
         self._note_taker(leaf)
         # A whole remainder is one slot, however often it is added to.
         slots = units if pending is not None or dealt is None else 0
@@ -275,6 +281,7 @@ class AgentAllocation:
             queued = dealt.queued.setdefault(pending, Queued())
             queued.numbers.append(number)
             queued.resources = queued.resources + resources
+            queued.devices += parts
         if pending is not None:
             dealt.least.setdefault(pending, pending.least)
             pending.outstanding += units
@@ -354,7 +361,8 @@ class AgentAllocation:
         yield from dealt.gangs
         for pending, part in dealt.queued.items():
             queued = ((pending.demand.unit, dealt.units.pop(pending)),)
-            yield Grant(*place, part.resources, queued, tuple(part.numbers), pending.shape)
+            numbers, devices = tuple(part.numbers), tuple(part.devices)
+            yield Grant(*place, part.resources, queued, numbers, pending.shape, devices=devices)
         if dealt.numbers:
             units = tuple([(each.demand.unit, number) for each, number in dealt.units.items()])
             yield Grant(*place, dealt.offered, units, tuple(dealt.numbers))

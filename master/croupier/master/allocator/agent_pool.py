@@ -16,6 +16,13 @@ from croupier.master.allocator.profiles import Profile
 from croupier.master.allocator.queue import ArrivalQueue, make_queue
 from croupier.master.allocator.reservations import Reservation
 from croupier.model.deadlines import Deadlines
+from croupier.model.devices import (
+    DeviceNeed,
+    Inventory,
+    Parts,
+    slots_as_resources,
+    units_with_devices,
+)
 from croupier.model.ids import AgentId, FrameworkId
 from croupier.model.resources import Resources, sum_of
 
@@ -42,8 +49,8 @@ class Earmark:
 
     def without(self, dealt: Resources) -> Earmark | None:
         """Return the earmark less `dealt`, which its framework got; None if nothing remains."""
-        amount = Resources({n: max(m - dealt[n], 0) for n, m in self.amount.scalars.items()})
-        return Earmark(self.leaf, amount, self.until) if amount else None
+        amount = self.amount.beside(dealt)
+        return Earmark(self.leaf, amount, self.until) if amount.scalars else None
 
 
 @dataclass(slots=True, eq=False)
@@ -67,6 +74,7 @@ class PooledAgent:
         cut_from: of a hold, its agent, with which it shares `tasks`.
         holds: the holds that were cut from it.
         is_kept: of a hold, whether it is never dealt.
+        inventory: the agent's named devices; None if it has none.
     """
 
     agent_id: AgentId
@@ -87,6 +95,7 @@ class PooledAgent:
     cut_from: PooledAgent | None = None
     holds: dict[AgentId, PooledAgent] = field(default_factory=dict)
     is_kept: bool = False
+    inventory: Inventory | None = None
 
     def __post_init__(self) -> None:
         self.free = self.total
@@ -109,6 +118,32 @@ class PooledAgent:
         if self.held_role is not None:
             return self.held_role in leaf.path
         return self.owner is None or self.owner is leaf
+
+    def units_within(
+        self, unit: Resources, needs: tuple[DeviceNeed, ...], room: Resources, most: int
+    ) -> int:
+        """Return how many units fit in a part of this agent, at most `most`.
+
+        `needs`: what one needs of named devices; empty if any will do.
+        """
+        units = unit.units_within(room, most)
+        if not units or (self.inventory is None and not needs):
+            return units
+        return units_with_devices(self.inventory, unit, needs, room, units)
+
+    def carve(
+        self, unit: Resources, needs: tuple[DeviceNeed, ...], room: Resources, units: int
+    ) -> tuple[Resources, list[Parts]]:
+        """Return as many units out of a part of this agent, and the devices of each.
+
+        Raises ValueError if that has less.
+        """
+        amount = unit.carve(room, units)
+        if self.inventory is None:
+            return amount, []
+        needs = self.inventory.needs(unit, needs)
+        parts = self.inventory.parts(room, needs, units) if needs else []
+        return amount + slots_as_resources(each for part in parts for each in part), parts
 
     def count_tasks(self, framework_id: FrameworkId, number: int) -> None:
         """Add tasks of a framework; a negative number takes them away."""

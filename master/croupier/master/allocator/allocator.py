@@ -29,6 +29,7 @@ from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.allocator.state import AllocatorState, Rules
 from croupier.model.attributes import Attributes, facts_of
 from croupier.model.demand import Demand
+from croupier.model.devices import Inventory
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.isolation import NO_FEATURES, Features
 from croupier.model.resources import NOTHING, Resources, sum_of
@@ -86,6 +87,7 @@ class Allocator:
         hostname: str = "",
         attributes: Attributes | None = None,
         features: Features = NO_FEATURES,
+        inventory: Inventory | None = None,
     ) -> None:
         """Add an agent with everything free; it is no longer absent.
 
@@ -93,9 +95,8 @@ class Allocator:
         `release_absent`.
         """
         self.charges.remove_absent(agent_id)
-        self.add_pooled(
-            PooledAgent(agent_id, total, facts_of(hostname, attributes or {}, features, agent_id))
-        )
+        facts = facts_of(hostname, attributes or {}, features, agent_id)
+        self.add_pooled(PooledAgent(agent_id, total, facts, inventory=inventory))
 
     def add_pooled(self, agent: PooledAgent) -> None:
         """Add an agent that has its facts already, with everything free."""

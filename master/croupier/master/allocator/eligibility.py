@@ -25,6 +25,7 @@ from croupier.master.allocator.reasons import Cause, Text
 from croupier.master.allocator.reservations import Reservation
 from croupier.master.allocator.state import AllocatorState
 from croupier.model.attributes import Constraint, bound_to
+from croupier.model.devices import Parts
 from croupier.model.resources import NOTHING, Resources
 
 # Steps of matching patterns that are as much work as a deal.
@@ -69,6 +70,7 @@ class Queued:
 
     resources: Resources = NOTHING
     numbers: list[int] = field(default_factory=list)
+    devices: list[Parts] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -181,7 +183,8 @@ class Eligibility:
         for pending in counting(leaf.pending or ()):
             unmet, total = self._unmet(pending), self._agent.total
             for piece in pending.pieces:
-                if unmet is None and piece.units_within(total, 1):
+                needs = pending.needs_of(piece)
+                if unmet is None and self._agent.units_within(piece, needs, total, 1):
                     return None
                 found.append(unmet)
         return found
@@ -211,6 +214,9 @@ class Eligibility:
             whole, room = room, limits.trimmed(room, limits.headroom(leaf, owner))
             if room is not whole:
                 self.blocked[leaf] = True
+        if self._agent.inventory is not None:
+            # Limits and earmarks count devices, and name none.
+            room = self._agent.inventory.consistent(room)
         # Of a hold, its owner said itself what is of use.
         if not (self._rules.useful.holds(room) or (owner is not None and room)):
             # Only if something is free would a demand help. In a pass, IN_USE could end the visit.
@@ -244,7 +250,7 @@ class Eligibility:
                 return Rejection(Cause.CONSTRAINT, Text(_AT_MOST, placement.max_per_agent))
         least = 1 if has else pending.least
         room = self._room_for(leaf, demand.max_completion_ms)
-        units = unit.units_within(room, min(pending.left, most))
+        units = self._agent.units_within(unit, pending.needs, room, min(pending.left, most))
         if units < least:
             return self._does_not_fit(leaf, pending, units, least, room)
         if leaf.limited:
@@ -259,7 +265,8 @@ class Eligibility:
         if is_first and self._agent.filters and pending.shape is None:
             # In the order `spread` a framework is dealt one unit at a time: check that alone.
             tried = least if self._rules.order == "spread" else units
-            refused = self.refused(leaf, unit.carve(room, tried))
+            candidate, _ = self._agent.carve(unit, pending.needs, room, tried)
+            refused = self.refused(leaf, candidate)
             if refused is not None:
                 return refused
         return self._scarce_for_others(unit) or Fit(pending, least, room)
@@ -292,10 +299,13 @@ class Eligibility:
         if room is None:
             piece, time_ms = pending.pieces[-1], pending.demand.max_completion_ms
             room = self._room_for(leaf, time_ms)
-            fits_empty = any(each.units_within(agent.total, 1) for each in pending.pieces)
+            fits_empty = self._fits_member(pending, agent.total)
             cause = Cause.IN_USE if fits_empty else Cause.DOES_NOT_FIT
-            shortage = reasons.Shortage(piece, 1, room, agent.whole if agent.holds else agent.total)
-            return self._misfit(leaf, Rejection(cause, shortage), time_ms, piece)
+            whole = agent.whole if agent.holds else agent.total
+            shortage: object = reasons.Shortage(piece, 1, room, whole)
+            if piece.units_within(room, 1):
+                shortage = reasons.DeviceShortage(piece, pending.needs_of(piece), agent, room)
+            return self._misfit(leaf, Rejection(cause, shortage), time_ms, pending)
         if leaf.limited and not limits.units_within(unit.scalars, limits.headroom(leaf), 1):
             return self._over_limit(leaf, unit, 1)
         rejection = self._scarce_for_others(unit)
@@ -311,7 +321,13 @@ class Eligibility:
         if self._unmet(pending) is not None:
             return None
         room = self._room_for(leaf, pending.demand.max_completion_ms)
-        return room if any(piece.units_within(room, 1) for piece in pending.pieces) else None
+        return room if self._fits_member(pending, room) else None
+
+    def _fits_member(self, pending: PendingDemand, room: Resources) -> bool:
+        return any(
+            self._agent.units_within(piece, pending.needs_of(piece), room, 1)
+            for piece in pending.pieces
+        )
 
     def keeps_scarce(self, pending: PendingDemand) -> bool:
         """Return whether the agent has scarce resources that others demand, and this does not."""
@@ -334,16 +350,19 @@ class Eligibility:
     ) -> Rejection:
         unit, total = pending.demand.unit, self._agent.total
         time_ms = pending.demand.max_completion_ms
-        fits_empty = unit.units_within(total, least) >= least
+        fits_empty = self._agent.units_within(unit, pending.needs, total, least) >= least
         cause = Cause.IN_USE if fits_empty else Cause.DOES_NOT_FIT
         if least > 1 and units:
             too_few = Rejection(cause, Text(_TOO_FEW, least, unit, units))
-            return self._misfit(leaf, too_few, time_ms, unit)
+            return self._misfit(leaf, too_few, time_ms, pending)
         if self._rules.hold_s > 0 and fits_empty and self._could_use_empty(leaf, pending, least):
             self.starved.append((leaf, unit))
         whole = self._agent.whole if self._agent.holds else total
-        shortage = reasons.Shortage(unit, least, room, whole)
-        return self._misfit(leaf, Rejection(cause, shortage), time_ms, unit)
+        shortage: object = reasons.Shortage(unit, least, room, whole)
+        if unit.units_within(room, least) >= least:
+            # Enough in number, and not of the right kind.
+            shortage = reasons.DeviceShortage(unit, pending.needs, self._agent, room)
+        return self._misfit(leaf, Rejection(cause, shortage), time_ms, pending)
 
     def _could_use_empty(self, leaf: Leaf, pending: PendingDemand, least: int) -> bool:
         """Return whether the leaf would be dealt units that fit if the agent were empty."""
@@ -360,19 +379,20 @@ class Eligibility:
         """Return whether a filter of the leaf covers this many units of the agent."""
         if not self._agent.filters or pending.shape is not None:
             return False
-        candidate = pending.demand.unit.carve(self._agent.total, units)
+        unit, total = pending.demand.unit, self._agent.total
+        candidate, _ = self._agent.carve(unit, pending.needs, total, units)
         return self._agent.filters.until(leaf, candidate, self._now) is not None
 
     def _misfit(
-        self, leaf: Leaf, rejection: Rejection, time_ms: int, unit: Resources | None = None
+        self, leaf: Leaf, rejection: Rejection, time_ms: int, pending: PendingDemand | None = None
     ) -> Rejection:
         """Return `rejection`, or one that names the framework that has the resources needed."""
         mark, taker = self._agent.earmark, self.last_taker
 
         def suffices(free: Resources) -> bool:
-            if unit is None:
+            if pending is None:
                 return self._rules.useful.holds(free)
-            return unit.units_within(free, 1) > 0
+            return self._fits_member(pending, free)
 
         if mark is not None and mark.leaf is not leaf and suffices(self.left):
             self.is_contended = True
@@ -398,8 +418,7 @@ class Eligibility:
         if mark is None or mark.leaf is leaf or not mark.leaf.is_willing:
             return left
         self._wake_by(mark.until)
-        scalars = {name: max(milli - mark.amount[name], 0) for name, milli in left.scalars.items()}
-        return Resources(scalars, left.ranges, left.sets)
+        return left.beside(mark.amount)
 
     def _barring(self, leaf: Leaf, time_ms: int) -> Sequence[Reservation]:
         """Return the reservations of the agent that units of this declared time run into."""
@@ -443,7 +462,9 @@ class Eligibility:
         return bool(
             pending.left
             and any(
-                unit[name] and unit.units_within(self._agent.total, 1) for unit in pending.pieces
+                unit[name]
+                and self._agent.units_within(unit, pending.needs_of(unit), self._agent.total, 1)
+                for unit in pending.pieces
             )
             and self._unmet(pending) is None
             and limits.binding(leaf, pending.needed) is None

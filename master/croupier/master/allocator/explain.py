@@ -17,13 +17,22 @@ from croupier.master.allocator.comparison import guaranteed_node, taker_text
 from croupier.master.allocator.eligibility import BOUND, Rejection
 from croupier.master.allocator.gangs import GangSearch
 from croupier.master.allocator.node import Amounts, Leaf, add_amounts
-from croupier.master.allocator.reasons import AtLimit, Cause, PassedOver, Shortage, passed_over
+from croupier.master.allocator.pending_demand import PendingDemand
+from croupier.master.allocator.reasons import (
+    AtLimit,
+    Cause,
+    DeviceShortage,
+    PassedOver,
+    Shortage,
+    asked_text,
+    passed_over,
+)
 from croupier.master.allocator.room import agent_of, check_agent, checked_agents
 from croupier.master.allocator.state import AllocatorState
 from croupier.master.allocator.tree import Tree
 from croupier.model.attributes import bound_to
 from croupier.model.ids import AgentId
-from croupier.model.resources import Resources
+from croupier.model.resources import NOTHING, Resources
 from croupier.model.roles import format_amounts
 
 # Causes that no end of a task changes, and those that one may.
@@ -100,11 +109,16 @@ def _fits_but_for_holds(leaf: Leaf, agent: PooledAgent, found: Rejection) -> boo
     """Return whether the agent is large enough, and holds for others, which say so, keep it."""
     if found.cause is not Cause.DOES_NOT_FIT or not agent.holds or _held(leaf, agent) is None:
         return False
-    return any(unit.units_within(agent.whole, 1) for unit in _units(leaf))
+    return any(
+        agent.units_within(unit, pending.needs_of(unit), agent.whole, 1)
+        for pending, unit in _wanted(leaf)
+    )
 
 
-def _units(leaf: Leaf) -> list[Resources]:
-    return [piece for each in leaf.pending or () if each.left != 0 for piece in each.pieces]
+def _wanted(leaf: Leaf) -> list[tuple[PendingDemand, Resources]]:
+    """Return what the leaf wants, each with the amounts that one agent must have room for."""
+    wanted = [each for each in leaf.pending or () if each.left != 0]
+    return [(each, piece) for each in wanted for piece in each.pieces]
 
 
 def _is_missed(leaf: Leaf, hold: PooledAgent) -> bool:
@@ -118,7 +132,7 @@ def _is_missed(leaf: Leaf, hold: PooledAgent) -> bool:
     free, has = hold.cut_from.free, {*hold.total.scalars, *hold.total.ranges}
     return leaf.pending is None or any(
         name in has and not Resources({name: milli}).units_within(free, 1)
-        for unit in _units(leaf)
+        for _, unit in _wanted(leaf)
         for name, milli in unit.scalars.items()
     )
 
@@ -231,19 +245,24 @@ def _fits_nowhere(leaf: Leaf, pool: AgentPool) -> list[PassedOver]:
     alike = {agent.profile or agent: agent for agent in agents}.values()
     # What is held of an agent may come free.
     whole = {agent: agent.whole if agent.holds else agent.total for agent in alike}
-    wanted = [each for each in leaf.pending or () if each.left != 0]
-    for demand, unit in [(each.demand, piece) for each in wanted for piece in each.pieces]:
-        agent_id = bound_to(demand.constraints)
+    for pending, unit in _wanted(leaf):
+        needs, agent_id = pending.needs_of(unit), bound_to(pending.demand.constraints)
         if agent_id:
             agent = pool.agents.get(AgentId(agent_id))
-            if agent is not None and not unit.units_within(agent.whole, 1):
-                short = Shortage(unit, 1, agent.whole, agent.whole)
+            if agent is not None and not agent.units_within(unit, needs, agent.whole, 1):
+                short: object = Shortage(unit, 1, agent.whole, agent.whole)
+                if unit.units_within(agent.whole, 1):
+                    short = DeviceShortage(unit, needs, agent, agent.whole)
                 detail = f"{BOUND.format(agent_id)}: {short}"
                 return [PassedOver(Cause.DOES_NOT_FIT, 1, detail, leaf.role, agent_id)]
-        elif not any(unit.units_within(total, 1) for total in whole.values()):
+        elif any(agent.units_within(unit, needs, total, 1) for agent, total in whole.items()):
+            continue
+        elif any(unit.units_within(total, 1) for total in whole.values()):
+            detail = f"needs {asked_text(unit, needs)}, and no agent has such devices"
+            return [PassedOver(Cause.DOES_NOT_FIT, len(agents), detail, leaf.role)]
+        else:
             largest = max(alike, key=lambda agent: _room(unit, whole[agent]))
-            short = Shortage(unit, 1, whole[largest], whole[largest])
-            has = ", ".join(short.amounts(whole[largest]))
+            has = ", ".join(Shortage(unit, 1, NOTHING, NOTHING).amounts(whole[largest]))
             named = f"agent {largest.agent_id}"
             detail = f"needs {unit}, which fits nowhere: {named}, the largest, has only {has}"
             number, about = len(agents), largest.agent_id

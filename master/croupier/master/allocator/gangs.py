@@ -149,8 +149,9 @@ class GangSearch:
                 most = min(most, bound - agent.tasks.get(leaf.framework_id, 0))
             before = left
             for piece, ranks in waiting.items():
-                for _ in range(piece.units_within(room, max(0, min(len(ranks), most)))):
-                    amount = piece.carve(room, 1)
+                needs, wanted = pending.needs_of(piece), max(0, min(len(ranks), most))
+                for _ in range(agent.units_within(piece, needs, room, wanted)):
+                    amount, _ = agent.carve(piece, needs, room, 1)
                     room = room - amount
                     places[ranks.pop()] = GangPlace(agent.agent_id, amount)
                     left, most = left - 1, most - 1

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from croupier.master.allocator.pending_demand import Shape
+from croupier.model.devices import Parts
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
 
@@ -29,6 +30,7 @@ class Grant(NamedTuple):
         shape: of the submitted tasks that it is for; None if it is to be offered.
         places: of a gang, those of its members by rank, which may be on several agents;
             `agent_id` is that of the first, and `resources` are those of all.
+        devices: the slots that each unit of that shape gets of named devices; empty without any.
     """
 
     framework_id: FrameworkId
@@ -39,6 +41,7 @@ class Grant(NamedTuple):
     deals: tuple[int, ...]
     shape: Shape | None = None
     places: tuple[GangPlace, ...] = ()
+    devices: tuple[Parts, ...] = ()
 
     @property
     def place(self) -> tuple[FrameworkId, Role, AgentId]:
@@ -58,6 +61,7 @@ class Grant(NamedTuple):
             tuple(units.items()),
             self.deals + other.deals,
             self.shape,
+            devices=self.devices + other.devices,
         )
 
 

@@ -66,6 +66,7 @@ class Holds:
             owner=leaf,
             held_role=role,
             cut_from=agent,
+            inventory=agent.inventory,
         )
         if taker is None:
             self._agents.set_free(agent, agent.free - amount)

@@ -15,9 +15,10 @@ from sortedcontainers import SortedList
 
 from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.model.attributes import Constraint
+from croupier.model.devices import DeviceNeed
 from croupier.model.resources import Resources
 
-Part = tuple[Resources, tuple[Constraint, ...]]
+Part = tuple[Resources, tuple[Constraint, ...], tuple[DeviceNeed, ...]]
 # The constraint that each part of a kind fails; None if its unit is too large.
 Unmet = tuple[Constraint | None, ...]
 # How many kinds without users are kept.
@@ -101,8 +102,9 @@ class Kinds:
 
 
 def parts_of(pending: PendingDemand) -> list[Part]:
-    """Return the unit with the constraints; of a gang, each unit of its members."""
-    return [(piece, pending.demand.constraints) for piece in pending.pieces]
+    """Return the unit, its constraints and needs of devices; of a gang, each unit of members."""
+    constraints = pending.demand.constraints
+    return [(piece, constraints, pending.needs_of(piece)) for piece in pending.pieces]
 
 
 def counting(pending: Sequence[PendingDemand]) -> Sequence[PendingDemand]:
@@ -113,7 +115,7 @@ def counting(pending: Sequence[PendingDemand]) -> Sequence[PendingDemand]:
 
 
 def _names(parts: Iterable[Part]) -> list[str]:
-    return [each.attribute for _, constraints in parts for each in constraints]
+    return [each.attribute for _, constraints, _ in parts for each in constraints]
 
 
 Entry = tuple[Any, ...]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from croupier.model.attributes import Constraint
 from croupier.model.demand import Demand, Placement, counted_for
+from croupier.model.devices import DeviceNeed, DeviceRequest, needs_of
 from croupier.model.gang import ANY_AGENTS, GangPlacement
 from croupier.model.ids import AgentId
 from croupier.model.resources import Resources
@@ -22,10 +23,12 @@ class GangShape(NamedTuple):
     Attributes:
         runs: units of members in the order of rank, each with how many in a row have it.
         placement: where they may run.
+        devices: what each asks of its named devices.
     """
 
     runs: tuple[tuple[Resources, int], ...]
     placement: GangPlacement = ANY_AGENTS
+    devices: DeviceRequest | None = None
 
     @property
     def units(self) -> tuple[Resources, ...]:
@@ -38,10 +41,12 @@ class GangShape(NamedTuple):
         return list(chain.from_iterable(repeat(unit, number) for unit, number in self.runs))
 
 
-def gang_shape(members: Iterable[Resources], placement: GangPlacement) -> GangShape:
-    """Return the shape of a gang with these members."""
+def gang_shape(
+    members: Iterable[Resources], placement: GangPlacement, devices: DeviceRequest | None = None
+) -> GangShape:
+    """Return the shape of a gang with these members, which all ask for the same `devices`."""
     runs = tuple((unit, len(list(run))) for unit, run in groupby(members))
-    return GangShape(runs, placement)
+    return GangShape(runs, placement, devices)
 
 
 class Shape(NamedTuple):
@@ -52,12 +57,14 @@ class Shape(NamedTuple):
         placement: the agents on which it may run.
         gang: the members of a gang, which may be on several agents; None: it is of no gang.
         max_completion_ms: the declared time, rounded up by `rounded_time`; 0 if there is none.
+        devices: what its tasks need of named devices; empty if any will do, or it is of a gang.
     """
 
     unit: Resources
     placement: Placement
     max_completion_ms: int = 0
     gang: GangShape | None = None
+    devices: tuple[DeviceNeed, ...] = ()
 
     def demand(self, count: int) -> Demand:
         """Return the demand of this many such tasks."""
@@ -86,6 +93,7 @@ class PendingDemand:
         demand: the demand; launches reduce its count.
         shape: of the submitted tasks that it counts; None if the framework declared it.
         outstanding: units of it in offers that were not answered yet.
+        needs: what its tasks need of named devices; empty if any will do.
         unmet: the first constraint that each checked agent does not pass; None if it passes all.
         pieces: the amounts of which one agent must have room for one: the unit, or of a gang the
             units of its members.
@@ -93,10 +101,24 @@ class PendingDemand:
         missed_at: of a gang, the growth of the pool at which it did not fit; see `AgentPool`.
     """
 
-    __slots__ = ("demand", "missed_at", "misses", "outstanding", "pieces", "shape", "unmet")
+    __slots__ = (
+        "demand",
+        "missed_at",
+        "misses",
+        "needs",
+        "outstanding",
+        "pieces",
+        "shape",
+        "unmet",
+    )
 
     def __init__(self, demand: Demand, shape: Shape | None = None) -> None:
         self.demand, self.shape, self.outstanding = demand, shape, 0
+        self.needs: tuple[DeviceNeed, ...] = ()
+        if shape is not None:
+            self.needs = shape.devices
+        elif demand.devices is not None:
+            self.needs = needs_of(demand.unit, demand.devices)
         self.unmet: dict[AgentId, Constraint | None] = {}
         gang = self.gang
         self.pieces = (demand.unit,) if gang is None else gang.units
@@ -120,6 +142,13 @@ class PendingDemand:
         """The minimum units of an offer, or all that are left if they are fewer."""
         return min(self.demand.min_per_offer, self.left)
 
+    def needs_of(self, piece: Resources) -> tuple[DeviceNeed, ...]:
+        """Return what one of its `pieces` needs of named devices; empty if any will do."""
+        gang = self.gang
+        if gang is None:
+            return self.needs
+        return () if gang.devices is None else needs_of(piece, gang.devices)
+
     @property
     def needed(self) -> dict[str, int]:
         """Thousandths of each scalar that the least offer of it takes."""
@@ -141,8 +170,8 @@ def carried(before: Sequence[PendingDemand], demands: Sequence[Demand]) -> list[
     found = [PendingDemand(demand) for demand in demands]
     for known in before:
         same_unit = [each for each in found if each.demand.unit == known.demand.unit]
-        asked = set(known.demand.constraints)
-        same = [each for each in same_unit if set(each.demand.constraints) == asked]
+        asked = set(known.demand.constraints), known.needs
+        same = [each for each in same_unit if (set(each.demand.constraints), each.needs) == asked]
         for each in (same or same_unit)[:1]:
             each.outstanding += known.outstanding
     return found
@@ -153,7 +182,13 @@ def shapes(pending: Sequence[PendingDemand] | None) -> object:
     if pending is None:
         return None
     return [
-        (each.demand.unit, each.demand.constraints, each.least, each.demand.max_completion_ms)
+        (
+            each.demand.unit,
+            each.demand.constraints,
+            each.needs,
+            each.least,
+            each.demand.max_completion_ms,
+        )
         for each in pending
     ]
 

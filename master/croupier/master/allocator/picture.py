@@ -14,6 +14,7 @@ from croupier.master.allocator.pending_demand import Shape
 from croupier.master.allocator.reservations import Reservation
 from croupier.master.allocator.state import AllocatorState, Rules
 from croupier.model.demand import Demand
+from croupier.model.devices import Inventory
 from croupier.model.ids import NO_FRAMEWORK, AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
@@ -63,6 +64,7 @@ class Place:
     facts: Mapping[str, str]
     is_active: bool
     reservations: Sequence[Reservation] = ()
+    inventory: Inventory | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,14 @@ def take(
     O(agents + frameworks + tasks).
     """
     places = [
-        Place(each.agent_id, each.total, each.facts, each.is_active, each.reservations)
+        Place(
+            each.agent_id,
+            each.total,
+            each.facts,
+            each.is_active,
+            each.reservations,
+            each.inventory,
+        )
         for each in state.agents.agents.values()
         if each.owner is None
     ]

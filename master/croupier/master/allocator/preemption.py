@@ -30,6 +30,7 @@ from croupier.master.allocator.node import Branch, Leaf, Node, diverging
 from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.master.allocator.starvation import ShareProjection, Starving, is_below, may_preempt
 from croupier.master.allocator.tree import Tree
+from croupier.model.devices import Slots, slots_as_resources, slots_of
 from croupier.model.ids import AgentId
 from croupier.model.resources import Resources, sum_of
 
@@ -170,11 +171,11 @@ class _ShapeSearch:
         return None
 
     def _on_agent(self, agent_id: AgentId) -> PreemptionPlan | None:
-        free = self._search.room(self._leaf, agent_id)
+        free, agent = self._search.room(self._leaf, agent_id), self._search.agents[agent_id]
         assert free is not None
         chosen: list[Holding] = []
         for victim in self._victims(agent_id):
-            if self._fits(free):
+            if self._fits(agent, free):
                 break
             victim = victim.without(chosen)
             if not self._is_legal(victim) or not self._helps(victim, free):
@@ -184,18 +185,19 @@ class _ShapeSearch:
             chosen.append(victim)
         for victim in chosen:
             self._projection.change(victim.leaf, victim.resources.scalars)
-        if not self._fits(free) or not chosen:
+        if not self._fits(agent, free) or not chosen:
             return None
         needed = []
         for victim in chosen:
             rest = free - victim.resources
-            if self._fits(rest):
+            if self._fits(agent, rest):
                 free = rest
             else:
                 needed.append(victim)
         # Ranges are not earmarked: the numbers that will come free are unknown.
-        total = self._search.agents[agent_id].whole
+        total = agent.whole
         room = Resources({n: milli for n, milli in self._needed.items() if n in total.scalars})
+        room = room + slots_as_resources(self._slots(agent, free))
         return PreemptionPlan(self._starving, agent_id, room, tuple(needed))
 
     def _can_use(self, agent_id: AgentId) -> bool:
@@ -203,13 +205,30 @@ class _ShapeSearch:
         return (
             agent.is_active
             and agent.serves(self._leaf)
-            and self._fits(agent.whole)
+            and self._fits(agent, agent.whole)
             and all(each.holds(agent.facts) for each in self._pending.demand.constraints)
             and self._search.room(self._leaf, agent_id) is not None
         )
 
-    def _fits(self, free: Resources) -> bool:
-        return self._unit.units_within(free, self._least) >= self._least
+    def _fits(self, agent: PooledAgent, free: Resources) -> bool:
+        needs = self._pending.needs
+        return agent.units_within(self._unit, needs, free, self._least) >= self._least
+
+    def _slots(self, agent: PooledAgent, free: Resources) -> list[Slots]:
+        """Return the slots of named devices that the unit takes; none if `free` has too few."""
+        if agent.inventory is None:
+            return []
+        needs = agent.inventory.needs(self._unit, self._pending.needs)
+        parts = agent.inventory.parts(free, needs, self._least) if needs else []
+        return [each for unit in parts for each in unit] if len(parts) == self._least else []
+
+    def _of_hold(self, hold: Holding) -> Resources:
+        """Return the part of what is unused of a hold that the unit can use."""
+        part, agent = self._wanted.within(hold.resources), self._search.agents[hold.agent_id]
+        if agent.inventory is None:
+            return part
+        whole = part + slots_as_resources(self._slots(agent, hold.resources))
+        return agent.inventory.consistent(whole)
 
     def _helps(self, victim: Holding, free: Resources) -> bool:
         """Return whether the victim has a resource that is still short."""
@@ -217,7 +236,11 @@ class _ShapeSearch:
             ranges = name in victim.resources.ranges
             if (victim.resources[name] or ranges) and (ranges or free[name] < milli):
                 return True
-        return False
+        # Devices may be enough in number, and not of the right kind.
+        inventory = self._search.agents[victim.agent_id].inventory
+        if inventory is None or not slots_of(victim.resources):
+            return False
+        return bool(inventory.needs(self._unit, self._pending.needs))
 
     def _is_legal(self, victim: Holding) -> bool:
         """Return whether the victim may be taken back; see the docstring of this module."""
@@ -287,7 +310,7 @@ class _ShapeSearch:
         else:
             known = by_agent.get(agent_id, [])
         holdings = [
-            replace(each, resources=self._wanted.within(each.resources)) if each.is_hold else each
+            replace(each, resources=self._of_hold(each)) if each.is_hold else each
             for each in known
             if self._with_tasks or each.is_offer
         ]

@@ -268,6 +268,4 @@ class Preemptor:
         for ending in self._ending.values():
             if ending.victim.agent_id == agent_id:
                 free = free + ending.victim.resources
-        kept = mark.amount if mark is not None else NOTHING
-        scalars = {name: max(milli - kept[name], 0) for name, milli in free.scalars.items()}
-        return Resources(scalars, free.ranges, free.sets)
+        return free if mark is None else free.beside(mark.amount)

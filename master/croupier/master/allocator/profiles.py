@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from croupier.master.allocator.kinds import ANY, Entry, Group, Groups, Kind, Kinds, Unmet
 from croupier.master.allocator.node import Branch, Leaf
 from croupier.model.attributes import Constraint
+from croupier.model.devices import without_slots
 from croupier.model.resources import NOTHING, Resources
 
 if TYPE_CHECKING:
@@ -31,17 +32,20 @@ class Profile:
     """Agents with equal totals and attributes.
 
     Attributes:
-        total: the resources of each of them.
+        total: the resources of each of them, without the names of devices.
         facts: their attributes that constraints name.
+        devices: what their named devices can serve; None without any.
         agents: how many there are.
         misfits: the kinds that no agent of the profile can serve, and why.
         usable: kinds of one part that each of them could serve if it were empty.
     """
 
-    __slots__ = ("_is_stale", "_open", "agents", "facts", "misfits", "total", "usable")
+    __slots__ = ("_is_stale", "_open", "agents", "devices", "facts", "misfits", "total", "usable")
 
-    def __init__(self, total: Resources, facts: frozenset[tuple[str, str]]) -> None:
-        self.total, self.facts = total, facts
+    def __init__(
+        self, total: Resources, facts: frozenset[tuple[str, str]], devices: object = None
+    ) -> None:
+        self.total, self.facts, self.devices = total, facts, devices
         self.agents = 0
         self.misfits: dict[Kind, Unmet] = {}
         self.usable: set[Kind] = set()
@@ -98,7 +102,7 @@ class Profiles:
         """Begin empty; without `remembers`, nothing is ever learned."""
         self._kinds = kinds
         self._remembers = remembers
-        self._by_key: dict[tuple[Resources, frozenset[tuple[str, str]]], Profile] = {}
+        self._by_key: dict[tuple[Resources, frozenset[tuple[str, str]], object], Profile] = {}
         # Of all agents, as long as nothing can be learned.
         self._blank = Profile(NOTHING, frozenset())
         self._learned = 0
@@ -115,7 +119,11 @@ class Profiles:
             return agent.profile
         named = self._kinds.named
         facts = frozenset((name, text) for name, text in agent.facts.items() if name in named)
-        key = agent.total, facts
+        # Agents that differ by the ids of their devices only have one profile.
+        total, devices = agent.total, None
+        if agent.inventory is not None:
+            total, devices = without_slots(total), agent.inventory.shape(total)
+        key = total, facts, devices
         profile = self._by_key.get(key)
         if profile is None:
             profile = self._by_key[key] = Profile(*key)
@@ -133,7 +141,7 @@ class Profiles:
             profile.agents -= 1
             if not profile.agents:
                 self._learned -= len(profile.misfits) + len(profile.usable)
-                del self._by_key[profile.total, profile.facts]
+                del self._by_key[profile.total, profile.facts, profile.devices]
 
     def learn(self, profile: Profile, leaf: Leaf, unmet: Sequence[Constraint | None]) -> None:
         """Remember that the profile can never serve leaves of this kind."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.node import Leaf, RoleNode
 from croupier.master.allocator.policies.policy import needy
 from croupier.master.allocator.reservations import Reservation
+from croupier.model.devices import DeviceNeed, slots_of
 from croupier.model.durations import duration_text
 from croupier.model.ids import NO_FRAMEWORK, AgentId, Role
 from croupier.model.resources import Resources
@@ -129,6 +131,28 @@ class Shortage:
             for name in names
             if _only(name, self.unit).units_within(room, self.least) < self.least
         ]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceShortage:
+    """Enough devices in number, but not of the right type, in one group, or with free slots."""
+
+    unit: Resources
+    needs: tuple[DeviceNeed, ...]
+    agent: PooledAgent
+    left: Resources
+
+    def __str__(self) -> str:
+        agent, asked = self.agent, asked_text(self.unit, self.needs)
+        if not agent.units_within(self.unit, self.needs, agent.whole, 1):
+            return f"needs {asked}, and no devices of the agent are that"
+        free = ", ".join(sorted(slots_of(self.left))) or "no device"
+        return f"needs {asked}, but of its devices only {free} is free"
+
+
+def asked_text(unit: Resources, needs: tuple[DeviceNeed, ...]) -> str:
+    """Return what a unit needs of named devices, in words."""
+    return ", ".join(map(str, needs)) or str(unit)
 
 
 def _only(name: str, resources: Resources) -> Resources:

@@ -25,6 +25,7 @@ from croupier.master.allocator.grant import GangPlace, Grant
 from croupier.master.allocator.pending_demand import Shape
 from croupier.master.allocator.picture import Picture, Place, Running, Waiting
 from croupier.master.allocator.policies import make
+from croupier.model.devices import Inventory, slots_as_resources
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
 
@@ -85,6 +86,7 @@ class _Rehearsal:
         rules = replace(picture.rules, remembers_misfits=True)
         self._allocator = Allocator(make(picture.policy), rules, picture.settings)
         self._lasts = {each.framework_id: each.lasts for each in picture.frameworks}
+        self._inventories: dict[AgentId, Inventory] = {}
         self._lined = Counter(dict(picture.lined))
         self._started: Counter[tuple[FrameworkId, Role, object]] = Counter()
         # (time, number, task); the number keeps equal times in order.
@@ -112,7 +114,10 @@ class _Rehearsal:
         if not place.is_active:
             self._allocator.charges.add_absent(place.agent_id, place.total.scalars)
             return
-        self._allocator.add_pooled(PooledAgent(place.agent_id, place.total, place.facts))
+        agent = PooledAgent(place.agent_id, place.total, place.facts, inventory=place.inventory)
+        self._allocator.add_pooled(agent)
+        if place.inventory is not None:
+            self._inventories[place.agent_id] = place.inventory
         for reservation in place.reservations:
             self._allocator.reservations.add(place.agent_id, reservation)
 
@@ -184,9 +189,13 @@ class _Rehearsal:
         declared_ms = 0 if grant.shape is None else grant.shape.max_completion_ms
         at_most_s = declared_ms / 1000 if declared_ms else inf
         left, tasks = grant.resources, list(grant.places)
+        inventory, devices = self._inventories.get(grant.agent_id), iter(grant.devices)
         for unit, number in () if tasks else grant.units:
             for _ in range(number):
                 carved = unit.carve(left, 1)
+                if inventory is not None:
+                    slots = slots_as_resources(next(devices, ()))
+                    carved = carved + slots if slots else inventory.certain(carved, left) or carved
                 left = left - carved
                 tasks.append(GangPlace(grant.agent_id, carved))
         for agent_id, amount in tasks:

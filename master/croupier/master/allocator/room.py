@@ -75,7 +75,7 @@ def room_for(demand: Demand, state: AllocatorState, now: float) -> Generator[Non
 
     Without a role, no limit counts. Yields at moments for other work.
     """
-    leaf, unit = newcomer(state.tree, demand), demand.unit
+    leaf, unit, needs = newcomer(state.tree, demand), demand.unit, PendingDemand(demand).needs
     fits: list[tuple[PooledAgent, int]] = []
     rejected: dict[Cause, tuple[set[AgentId], str]] = {}
     full: dict[AgentId, Resources] = {}
@@ -86,8 +86,8 @@ def room_for(demand: Demand, state: AllocatorState, now: float) -> Generator[Non
         agent, found = each
         units, free = 0, agent.free
         if isinstance(found, Fit):
-            units = unit.units_within(found.room, MANY)
-            free = found.room - unit.carve(found.room, units)
+            units = agent.units_within(unit, needs, found.room, MANY)
+            free = found.room - agent.carve(unit, needs, found.room, units)[0]
             fits.append((agent, units))
         elif agent.owner is None:
             agent_id = agent.agent_id
@@ -95,7 +95,8 @@ def room_for(demand: Demand, state: AllocatorState, now: float) -> Generator[Non
             ids.add(agent_id)
         may_grow = isinstance(found, Fit) or found.cause is Cause.IN_USE
         is_whole = agent.owner is None and agent.earmark is None
-        if may_grow and is_whole and unit.units_within(agent.total, units + 1) > units:
+        fits_more = agent.units_within(unit, needs, agent.total, units + 1) > units
+        if may_grow and is_whole and fits_more:
             full[agent.agent_id] = free
     leaf.limited = limited_at(leaf.role_node)
     on_agents: Counter[AgentId] = Counter()

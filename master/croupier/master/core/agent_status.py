@@ -17,9 +17,11 @@ from croupier.master.core.messages import AgentDescription
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
 from croupier.model.access import AGENT_USER
+from croupier.model.devices import slots_of
 from croupier.model.health import Problem
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.model.resources import Resources, total_of
+from croupier.model.scalar import MILLI
 from croupier.model.task import Reason, TaskState
 
 MAX_BLOCKERS = 100
@@ -128,6 +130,16 @@ def _due(task: Task) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceUse:
+    """The part of a named device that a task has, in thousandths."""
+
+    device_id: str
+    framework_id: FrameworkId
+    task_id: TaskId
+    milli: int
+
+
+@dataclass(frozen=True, slots=True)
 class AgentStatus:
     """An agent at one moment.
 
@@ -138,6 +150,7 @@ class AgentStatus:
         drain: None unless the agent is being drained.
         default_user: the account of tasks that name no user.
         connected_at: when its session began, in monotonic seconds; None if it has none.
+        device_uses: the live tasks on its named devices.
     """
 
     agent: AgentDescription
@@ -153,6 +166,7 @@ class AgentStatus:
     drain: DrainProgress | None
     default_user: str = AGENT_USER
     connected_at: float | None = None
+    device_uses: tuple[DeviceUse, ...] = ()
 
 
 def agent_status(state: State, agent: Agent, now: float) -> AgentStatus:
@@ -172,4 +186,15 @@ def agent_status(state: State, agent: Agent, now: float) -> AgentStatus:
         drain=drain_progress(state, agent, now),
         default_user=agent.default_user,
         connected_at=None if agent.session is None else agent.connected_at,
+        device_uses=tuple(_device_uses(agent)),
     )
+
+
+def _device_uses(agent: Agent) -> Iterator[DeviceUse]:
+    if agent.inventory is None:
+        return
+    for task in agent.tasks.values():
+        mine = agent.inventory.by_device(slots_of(task.info.resources))
+        for device, number in mine.items() if not task.state.is_terminal else ():
+            milli = number * MILLI // device.slots
+            yield DeviceUse(device.device_id, task.framework_id, task.task_id, milli)

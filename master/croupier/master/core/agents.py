@@ -7,6 +7,7 @@ connected or suspect agent has a session, and problems.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -19,6 +20,7 @@ from croupier.master.core.records import AgentRecord, DrainRequest
 from croupier.master.core.tasks import Key, Task
 from croupier.model.access import AGENT_USER
 from croupier.model.attributes import Attributes
+from croupier.model.devices import DeviceRequest, Inventory
 from croupier.model.errors import Conflict, InvalidRequest
 from croupier.model.health import Problem
 from croupier.model.ids import AgentId, FrameworkId, HoldId, OfferId, TaskId
@@ -81,6 +83,7 @@ class Agent:
         boot_id, sent_ms: when it sent its latest REGISTER: milliseconds since that boot.
         line: the tasks that are lined up at it, in order; they are not in `tasks`.
         running: how many submitted tasks of each framework, role and shape run on it.
+        inventory: its named devices; None if it has none.
         holds: the holds of its resources.
         orphans: the volumes that it has a directory of, and no hold is for, by the ids that
             operators name.
@@ -106,6 +109,7 @@ class Agent:
     lines_up: bool = False
     boot_id: str = ""
     sent_ms: int = 0
+    inventory: Inventory | None = None
     line: dict[tuple[FrameworkId, TaskId], Task] = field(default_factory=dict)
     running: Counter[tuple[FrameworkId, Key]] = field(default_factory=Counter)
     tasks: dict[tuple[FrameworkId, TaskId], Task] = field(default_factory=dict)
@@ -204,7 +208,12 @@ class Agent:
         """Return its description for frameworks; the same object until it registers again."""
         if self._description is None:
             self._description = AgentDescription(
-                self.agent_id, self.hostname, self.attributes, self.http_address, self.features
+                self.agent_id,
+                self.hostname,
+                self.attributes,
+                self.http_address,
+                self.features,
+                () if self.inventory is None else self.inventory.devices,
             )
         return self._description
 
@@ -214,7 +223,25 @@ class Agent:
         attributes: Attributes,
         http_address: str,
         features: Features = NO_FEATURES,
+        inventory: Inventory | None = None,
     ) -> None:
         """Replace the description that frameworks get."""
         self.hostname, self.attributes, self.http_address = hostname, attributes, http_address
-        self.features, self._description = features, None
+        self.features, self.inventory, self._description = features, inventory, None
+
+    def certain(
+        self, amount: Resources, rooms: Iterable[Resources], request: DeviceRequest | None = None
+    ) -> Resources:
+        """Return `amount` with certain named devices of the first of `rooms` that has enough.
+
+        Raises InvalidRequest if none has, or the amount names devices that it does not ask for.
+        """
+        if self.inventory is None:
+            return amount
+        found = (self.inventory.certain(amount, room, request) for room in rooms)
+        certain = next((each for each in found if each is not None), None)
+        if certain is None:
+            raise InvalidRequest(
+                f"{request or amount}: too few such devices of agent {self.agent_id} are in reach"
+            )
+        return certain

@@ -18,6 +18,7 @@ from croupier.model.access import AGENT_USER
 from croupier.model.agent_orders import ExecutorMessage
 from croupier.model.attributes import Attributes
 from croupier.model.demand import Demand
+from croupier.model.devices import Device
 from croupier.model.health import Problem
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.isolation import NO_FEATURES, Features
@@ -130,6 +131,7 @@ class Register:
         takes_secrets: whether tasks with secrets can be sent to it: the connection is encrypted
             or local.
         volumes: those that it has a directory of.
+        devices: its named devices.
         features, default_user, takes_exec, lines_up: as in `agents.Agent`.
         boot_id, sent_ms: as in `agents.Agent`.
     """
@@ -156,6 +158,7 @@ class Register:
     boot_id: str = ""
     sent_ms: int = 0
     volumes: tuple[Volume, ...] = ()
+    devices: tuple[Device, ...] = ()
 
 
 @value

@@ -18,6 +18,7 @@ from croupier.master.core.on_preemption import by_executor, freed_with
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
 from croupier.model.demand import Demand
+from croupier.model.devices import needs_of, slots_of, units_with_devices
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import NOTHING, Resources, sum_of
 
@@ -65,7 +66,7 @@ def fit(
     for number, (agent_id, free) in enumerate(room.full.items() if not room.limit else ()):
         if number % SLICE == SLICE - 1:
             yield PAUSE
-        found = _move(state, state.agents[agent_id], demand.unit, free)
+        found = _move(state, state.agents[agent_id], demand, free)
         if found is not None and (best is None or _cost(found) < _cost(best)):
             best = found
     return room, best
@@ -75,25 +76,35 @@ def _cost(move: Move) -> tuple[int, int, AgentId]:
     return len(move.tasks), move.offers, move.agent_id
 
 
-def _move(state: State, agent: Agent, unit: Resources, free: Resources) -> Move | None:
-    """Return what would have to end on the agent for the unit; None if nothing helps."""
+def _move(state: State, agent: Agent, demand: Demand, free: Resources) -> Move | None:
+    """Return what would have to end on the agent for a unit; None if nothing helps."""
+    needs = () if demand.devices is None else needs_of(demand.unit, demand.devices)
+
+    has_needs = agent.inventory is not None and bool(agent.inventory.needs(demand.unit, needs))
+
+    def fits(room: Resources) -> bool:
+        units = demand.unit.units_within(room, 1)
+        return bool(units_with_devices(agent.inventory, demand.unit, needs, room, units))
+
     chosen: list[tuple[Ending, Resources]] = []
     ended: set[TaskKey] = set()
     for ending in _endings(state, agent):
-        if unit.units_within(free, 1):
+        if fits(free):
             break
         # A task may end alone, or with its executor.
         more = [task for key, task in ending.tasks.items() if key not in ended]
         freed = ending.offered + sum_of(task.rest for task in more)
-        if any(_helps(name, milli, freed, free) for name, milli in unit.scalars.items()):
+        scalars = demand.unit.scalars.items()
+        # Devices may be enough in number, and not free as they are needed.
+        if (has_needs and slots_of(freed)) or any(_helps(*each, freed, free) for each in scalars):
             free = free + freed
             chosen.append((ending, freed))
             ended.update(ending.tasks)
-    if not unit.units_within(free, 1):
+    if not fits(free):
         return None
     needed: list[Ending] = []
     for ending, freed in chosen:
-        if unit.units_within(free - freed, 1):
+        if fits(free - freed):
             free = free - freed
         else:
             needed.append(ending)

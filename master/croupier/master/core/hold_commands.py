@@ -125,6 +125,7 @@ class CreateHold(OperatorCommand[HoldStatus]):
         if not agent.in_pool:
             raise Conflict(f"agent {agent.agent_id} is {agent.state_name}")
         free = state.allocator.queries.free(agent.agent_id)
+        wanted = replace(wanted, resources=agent.certain(wanted.resources, [free]))
         if not wanted.resources <= free:
             excess = wanted.resources.excess(free)
             what = "what is free of the agent and not offered"

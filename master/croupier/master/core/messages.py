@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from croupier.model.agent_orders import TaskOrder
 from croupier.model.attributes import Attributes
+from croupier.model.devices import Device
 from croupier.model.ids import NO_HOLD, AgentId, FrameworkId, HoldId, OfferId, Role, TaskId
 from croupier.model.isolation import NO_FEATURES, Features
 from croupier.model.resources import Resources
@@ -30,6 +31,7 @@ class AgentDescription:
     attributes: Attributes
     http_address: str
     features: Features = NO_FEATURES
+    devices: tuple[Device, ...] = ()
 
 
 @value

@@ -11,11 +11,12 @@ it, and the rest from the other offers.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
 from croupier.master.core import calls
+from croupier.master.core.agents import Agent
 from croupier.master.core.authorisation import require_image, require_user
 from croupier.master.core.effects import PAUSE, Effect, Happened, Save, Send, Step
 from croupier.master.core.frameworks import Framework
@@ -71,8 +72,17 @@ class Decision(NamedTuple):
     operations: tuple[OperationVerdict, ...] = ()
 
 
-# A hold, and what a task takes from it; `NO_HOLD` and nothing if it takes nothing.
-Part = tuple[HoldId, Resources]
+class Part(NamedTuple):
+    """The resources of a task, with certain devices.
+
+    Attributes:
+        hold_id: the hold that it takes some from; `NO_HOLD` if it takes nothing from one.
+        held: that part of them.
+    """
+
+    resources: Resources
+    hold_id: HoldId = NO_HOLD
+    held: Resources = NOTHING
 
 
 @dataclass(slots=True)
@@ -190,6 +200,8 @@ def _make_holds(
             check_hold(state, wanted, framework.framework_id, state.agents[accepted.agent_id], role)
             source = _source(state, accepted, wanted)
             free = accepted.left[source]
+            amount = state.agents[accepted.agent_id].certain(wanted.resources, [free])
+            wanted = replace(wanted, resources=amount)
             if not wanted.resources <= free:
                 excess = wanted.resources.excess(free)
                 is_held = any(offer.hold_id for offer in accepted.offers)
@@ -304,7 +316,7 @@ def _check(
     if framework.has_used(task.task_id):
         raise InvalidRequest(f"task id {task.task_id} was used before; ids are never used again")
     rest = dict(left)
-    part = _take(rest, task)
+    part = _take(agent, rest, task)
     check_counts(state, framework, len(before))
     # Raises no Conflict: the same offer would come again at once.
     agent.check_suitable(task)
@@ -316,13 +328,15 @@ def _check(
     parts[task.task_id] = part
 
 
-def _take(left: dict[HoldId, Resources], task: TaskInfo) -> Part:
-    """Take the resources of a task from what is left; return the part of a hold.
+def _take(agent: Agent, left: dict[HoldId, Resources], task: TaskInfo) -> Part:
+    """Take the resources of a task from what is left; return them with the part of a hold.
 
     Raises InvalidRequest if they do not fit.
     """
-    wanted, free = task.resources, left[NO_HOLD]
+    wanted, free = agent.certain(task.resources, left.values(), task.devices), left[NO_HOLD]
     parts = [(each, wanted.within(room)) for each, room in left.items() if each]
+    if agent.inventory is not None:
+        parts = [(each, agent.inventory.undivided(part, wanted)) for each, part in parts]
     # A hold that has room for all of it comes first.
     parts.sort(key=lambda part: part[1] != wanted)
     for hold_id, part in (*parts, (NO_HOLD, NOTHING)):
@@ -331,7 +345,7 @@ def _take(left: dict[HoldId, Resources], task: TaskInfo) -> Part:
             left[NO_HOLD] = free - rest
             if part:
                 left[hold_id] = left[hold_id] - part
-            return (hold_id, part) if part else (NO_HOLD, NOTHING)
+            return Part(wanted, hold_id, part) if part else Part(wanted)
     why = wanted.excess(sum_of(left.values())) or "it may take from one hold only"
     raise InvalidRequest(f"task {task.task_id} does not fit: {why}")
 
@@ -380,8 +394,8 @@ def _check_limits(
     """Check tasks against the limits, which may have been lowered."""
     needed: dict[HoldId, Resources] = {}
     for task in tasks:
-        hold_id, held = parts[task.task_id]
-        for each, amount in ((NO_HOLD, task.resources - held), (hold_id, held)):
+        resources, hold_id, held = parts[task.task_id]
+        for each, amount in ((NO_HOLD, resources - held), (hold_id, held)):
             needed[each] = needed.get(each, NOTHING) + amount
     for hold_id, amount in needed.items():
         place = place_of(accepted.agent_id, hold_id)
@@ -431,7 +445,9 @@ def _launch(
 def _task(accepted: _Accepted, info: TaskInfo, part: Part, now: float) -> Task:
     framework, agent_id = accepted.framework, accepted.agent_id
     status = TaskStatus(framework.framework_id, TaskId(info.task_id), agent_id, TaskState.STAGING)
-    hold_id, held = part
+    if part.resources != info.resources:
+        # Such as gpus:2, which are certain ones now.
+        info = replace(info, resources=part.resources)
     return Task(
         info,
         framework.framework_id,
@@ -443,8 +459,8 @@ def _task(accepted: _Accepted, info: TaskInfo, part: Part, now: float) -> Task:
         client_id=framework.client_id,
         seq=accepted.seq,
         placed=now,
-        hold_id=hold_id,
-        held=held,
+        hold_id=part.hold_id,
+        held=part.held,
     )
 
 

@@ -285,7 +285,13 @@ def _connect(state: State, agent: Agent, event: Register, now: float) -> None:
         _leave_pool(state, agent)
     for hold in agent.holds.values():
         hold_charges.lose_hold(state, hold)
-    agent.introduce(event.hostname, event.attributes, event.http_address, event.features)
+    agent.introduce(
+        event.hostname,
+        event.attributes,
+        event.http_address,
+        event.features,
+        registration.inventory_of(event),
+    )
     agent.last_received = agent.connected_at = now
     agent.takes_secrets = event.takes_secrets
     agent.default_user = event.default_user
@@ -300,7 +306,7 @@ def _connect(state: State, agent: Agent, event: Register, now: float) -> None:
     suspect_s = state.settings.suspect_s(len(state.agents))
     state.deadlines.set(SessionSilence(event.session), now + suspect_s)
     agent.total = event.total
-    facts = (agent.hostname, agent.attributes, agent.features)
+    facts = (agent.hostname, agent.attributes, agent.features, agent.inventory)
     state.allocator.add_agent(agent.agent_id, agent.total, *facts)
     if not agent.is_offered:
         state.allocator.activate_agent(agent.agent_id, False)

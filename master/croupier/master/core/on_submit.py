@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 
 from croupier.master.allocator.grant import Grant
 from croupier.master.allocator.pending_demand import Shape
 from croupier.master.core import calls
+from croupier.master.core.agents import Agent
 from croupier.master.core.authorisation import (
     require,
     require_image,
@@ -35,9 +37,11 @@ from croupier.master.core.unit_checks import UnitVerdicts
 from croupier.model.access import Action, user_object
 from croupier.model.attributes import AGENT_ID, equals
 from croupier.model.demand import Demand
+from croupier.model.devices import Slots, needs_of, slots_as_resources
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound, shortened
 from croupier.model.ids import MAX_ID_BYTES, AgentId, Role, TaskId
 from croupier.model.limits import MAX_TASKS_PER_SUBMIT
+from croupier.model.resources import Resources
 from croupier.model.task import Reason, TaskInfo, TaskState, TaskStatus
 from croupier.model.task_checks import check_task
 from croupier.model.verdict import TaskVerdict
@@ -136,7 +140,9 @@ def launch_on(state: State, grant: Grant, queued: Iterable[Unit], now: float) ->
     agent = state.agents[grant.agent_id if hold is None else hold.agent_id]
     framework = state.frameworks[grant.framework_id]
     left, unused, launched = grant.resources, 0, []
+    devices = iter(grant.devices)
     for unit in queued:
+        slots = iter(next(devices, ()))
         kind, _ = framework.queues.remove(unit[0])
         try:
             for task in unit:
@@ -158,13 +164,13 @@ def launch_on(state: State, grant: Grant, queued: Iterable[Unit], now: float) ->
                 yield from end(state, task, new, reason, str(shortened(error)), now)
             continue
         for task in unit:
-            amount = task.info.resources.carve(left, 1)
+            amount = _certain(agent, task.info, left, slots)
             left = left - amount
             if hold is not None:
                 # No task is lined up behind it: the hold is for its owner anyway.
                 task.hold_id, task.held = hold.hold_id, amount
             if amount != task.info.resources:
-                # Such as ports:2, which are certain ports now.
+                # Such as ports:2 or gpus:2, which are certain ones now.
                 task.info = replace(task.info, resources=amount)
             elif task.info.group is None and hold is None:
                 task.kind = kind
@@ -175,6 +181,15 @@ def launch_on(state: State, grant: Grant, queued: Iterable[Unit], now: float) ->
     state.allocator.launched(grant)
     if launched and framework.session is not None:
         yield Send(framework.session, Placed(agent.describe(), tuple(launched)))
+
+
+def _certain(agent: Agent, task: TaskInfo, left: Resources, slots: Iterator[Slots]) -> Resources:
+    """Return certain resources for a task, and take the slots of its devices from `slots`."""
+    amount = task.resources.carve(left, 1)
+    if agent.inventory is None:
+        return amount
+    needs = agent.inventory.needs(amount, needs_of(amount, task.devices))
+    return amount + slots_as_resources(islice(slots, len(needs)))
 
 
 def _check(
@@ -219,6 +234,7 @@ def _check_shape(submission: _Submission, tasks: Sequence[TaskInfo]) -> None:
         agents.update((task.task_id, agent_id) for task in tasks)
     framework, shape = submission.framework, shape_of(tasks, _place(submission, tasks[0]).placement)
     if shape not in submission.checked:
+        _check_same_devices(tasks)
         for unit in (shape.unit,) if shape.gang is None else shape.gang.units:
             Demand(unit, 1, shape.placement.constraints).check()
         if not framework.queues.has_room((submission.role, shape)):
@@ -227,6 +243,16 @@ def _check_shape(submission: _Submission, tasks: Sequence[TaskInfo]) -> None:
                 " constraints or roles; try again when all tasks of one kind were placed"
             )
         submission.checked.add(shape)
+
+
+def _check_same_devices(tasks: Sequence[TaskInfo]) -> None:
+    """Check that all tasks of a gang that have devices ask for the same ones."""
+    if tasks[0].gang is None:
+        return
+    asked = {task.devices for task in tasks if task.devices is not None}
+    rest = (task.resources for task in tasks if task.devices is None)
+    if len(asked) > 1 or any(amount[request.kind] for request in asked for amount in rest):
+        raise InvalidRequest("the tasks of a gang ask for different devices")
 
 
 def _place(submission: _Submission, task: TaskInfo) -> QueuePlace:

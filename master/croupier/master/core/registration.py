@@ -14,6 +14,7 @@ from itertools import pairwise
 from croupier.master.core.effects import PAUSE, Pause
 from croupier.master.core.events import AgentTask, Register
 from croupier.master.core.state import State
+from croupier.model.devices import DEVICES, Inventory
 from croupier.model.errors import (
     Conflict,
     InvalidRequest,
@@ -64,6 +65,7 @@ def check_registration(state: State, event: Register) -> Iterator[Pause]:
     check_hostname(event.hostname)
     if not event.total:
         raise InvalidRequest("the agent has no resources")
+    inventory = inventory_of(event)
     seen: set[tuple[str, str]] = set()
     for report in event.tasks:
         yield PAUSE
@@ -72,6 +74,9 @@ def check_registration(state: State, event: Register) -> Iterator[Pause]:
             raise InvalidRequest(f"task {report.task.task_id} is listed twice")
         seen.add(key)
         _check_report(state, event.agent_id, report)
+        is_live = inventory is not None and not report.latest.state.is_terminal
+        if is_live and inventory is not None and not inventory.is_certain(report.task.resources):
+            raise InvalidRequest(f"task {report.task.task_id} has devices without names")
     live = (each for each in event.tasks if not each.latest.state.is_terminal)
     try:
         held = sum_of(report.task.resources for report in live)
@@ -79,6 +84,18 @@ def check_registration(state: State, event: Register) -> Iterator[Pause]:
         raise InvalidRequest(f"the agent's tasks overlap: {error}") from None
     if not held <= event.total:
         raise InvalidRequest(f"the agent's tasks hold {held}, but it has only {event.total}")
+
+
+def inventory_of(event: Register) -> Inventory | None:
+    """Return the agent's named devices; None without any.
+
+    Raises InvalidRequest if they are malformed, or its resources do not agree with them.
+    """
+    if not event.devices:
+        return None
+    inventory = Inventory(event.devices)
+    inventory.check(event.total)
+    return inventory
 
 
 def _check_report(state: State, agent_id: AgentId, report: AgentTask) -> None:
@@ -165,4 +182,5 @@ def _scalars_of_others(state: State, event: Register) -> set[str]:
 
 
 def _names(resources: Resources) -> set[str]:
-    return {*resources.scalars, *resources.ranges, *resources.sets}
+    # The names of devices are no kind of their own.
+    return {*resources.scalars, *resources.ranges, *resources.sets} - {DEVICES}

@@ -33,6 +33,7 @@ from croupier.master.core.tokens import Tokens
 from croupier.master.core.usage import UsageLedger
 from croupier.model.access import AccessPolicy, Permissions
 from croupier.model.deadlines import Deadlines
+from croupier.model.devices import without_slots
 from croupier.model.ids import (
     NO_HOLD,
     AgentId,
@@ -300,8 +301,9 @@ class State:
         task.kill = task.placed = task.kind = task.master_status = None
         task.started_ms, task.begun_ms, task.has_data = 0, 0, False
         task.hold_id, task.held = NO_HOLD, NOTHING
-        if task.info.resources.ranges:
-            task.info = replace(task.info, resources=task.info.resources.counted())
+        amount = without_slots(task.info.resources).counted()
+        if amount != task.info.resources:
+            task.info = replace(task.info, resources=amount)
         task.hold_as(TaskHold.QUEUED)
         task.move(task.master_made(TaskState.QUEUED, Reason.PREEMPTED, message))
         self.enqueue(task, at_begin=True)

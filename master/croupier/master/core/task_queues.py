@@ -14,6 +14,7 @@ from croupier.master.allocator.pending_demand import Shape, gang_shape, rounded_
 from croupier.master.core.tasks import Key, Task
 from croupier.model.attributes import enforces
 from croupier.model.demand import Placement
+from croupier.model.devices import DeviceNeed, needs_of
 from croupier.model.ids import TaskId
 from croupier.model.isolation import NO_FEATURES, feature_names
 from croupier.model.resources import total_of
@@ -38,10 +39,14 @@ def shape_of(unit: Sequence[TaskInfo], placement: Placement) -> Shape:
         placement = replace(placement, constraints=(*placement.constraints, enforced))
     total = total_of(info.resources for info in unit) if len(unit) > 1 else unit[0].resources
     time_ms, gang = rounded_time(longest_ms(unit)), unit[0].gang
-    if gang is None:
-        return Shape(total, placement, time_ms)
-    members = gang_shape((info.resources for info in unit), gang.placement)
-    return Shape(total, placement, time_ms, members)
+    if gang is not None:
+        amounts = (info.resources for info in unit)
+        devices = next((info.devices for info in unit if info.devices is not None), None)
+        return Shape(total, placement, time_ms, gang_shape(amounts, gang.placement, devices))
+    of_devices: tuple[DeviceNeed, ...] = ()
+    if len(unit) > 1 or unit[0].devices is not None:
+        of_devices = tuple(each for info in unit for each in needs_of(info.resources, info.devices))
+    return Shape(total, placement, time_ms, devices=of_devices)
 
 
 def longest_ms(unit: Sequence[TaskInfo]) -> int:

@@ -284,6 +284,14 @@ def view_agent(
         default_user=status.default_user,
         decided_in_ms=_ms(status.timeout_in_s),
     )
+    for use in status.device_uses:
+        if visible is None or visible.has_framework_id(use.framework_id):
+            wire.device_uses.add(
+                device_id=use.device_id,
+                framework_id=use.framework_id,
+                task_id=use.task_id,
+                milli=use.milli,
+            )
     if wall is not None and status.connected_at is not None:
         wire.connected_since_ms = wall.of(status.connected_at)
     if status.drain is not None:

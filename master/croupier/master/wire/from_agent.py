@@ -22,7 +22,12 @@ from croupier.net.address import check_http_address
 from croupier.process.time_slice import sliced
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import task_pb2
-from croupier.wire.resources import attributes_from_wire, check_count, resources_from_wire
+from croupier.wire.resources import (
+    attributes_from_wire,
+    check_count,
+    devices_from_wire,
+    resources_from_wire,
+)
 from croupier.wire.store_position import position_from_wire
 from croupier.wire.task import message_from_wire, status_from_wire, task_from_wire, volume_from_wire
 
@@ -108,6 +113,7 @@ async def _register(
         boot_id=wire.boot_id[:64],
         sent_ms=wire.sent_ms,
         volumes=tuple(map(volume_from_wire, wire.volumes)),
+        devices=devices_from_wire(wire.devices),
     )
 
 

@@ -11,7 +11,7 @@ from croupier.model.verdict import Verdict
 from croupier.net.errors import error_to_wire
 from croupier.net.transport import MAX_MESSAGE_BYTES
 from croupier.v1 import framework_pb2 as pb
-from croupier.wire.resources import attributes_to_wire, resources_to_wire
+from croupier.wire.resources import attributes_to_wire, devices_to_wire, resources_to_wire
 from croupier.wire.task import status_to_wire
 
 # The latest description of each agent that a session has carried.
@@ -91,6 +91,7 @@ def agent_to_wire(agent: messages.AgentDescription) -> pb.AgentDescription:
         attributes=attributes_to_wire(agent.attributes),
         http_address=agent.http_address,
         isolation=feature_names(agent.features),
+        devices=devices_to_wire(agent.devices),
     )
 
 

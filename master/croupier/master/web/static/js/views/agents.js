@@ -66,7 +66,20 @@ function about(agent, again) {
       ]),
       h("div", null, resourceLegend(), resourceBars(agent), h("p", { class: "faint" }, `in all ${amount(agent.total) || "nothing"}`)))),
   agent.problems.length ? section("Problems", h("ul", null, agent.problems.map((each) => h("li", null, h("b", null, each.part), `: ${each.message}`)))) : null,
+  agent.devices.length ? section("Devices", devices(agent)) : null,
   agent.drain ? drain(agent.drain) : null);
+}
+
+function devices(agent) {
+  const uses = (device) => agent.device_uses.filter((use) => use.device_id === device.device_id);
+  return smallTable("Devices of the agent", [
+    { name: "Device", cell: (each) => h("span", { class: "id" }, each.device_id) },
+    { name: "Kind", cell: (each) => each.kind },
+    { name: "Type", cell: (each) => each.type || "unknown" },
+    { name: "Groups", cell: (each) => each.groups.map(({ topology, name }) => `${topology} ${name}`).join(", ") || "none" },
+    { name: "Slots", cell: (each) => count(each.slots), class: "number" },
+    { name: "Tasks", cell: (each) => uses(each).map((use) => h("div", null, taskLink(use.framework_id, use.task_id), ` ${use.milli / 1000}`)) },
+  ], agent.devices);
 }
 
 function attributes(all) {
