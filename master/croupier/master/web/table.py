@@ -90,6 +90,17 @@ def duration(name: str, description: str) -> Parameter:
 
 def words(name: str, description: str, known: Mapping[str, Any]) -> Parameter:
     """Return a parameter of some known words; its value is the list of what they stand for."""
+    schema = {"type": "array", "items": {"type": "string", "enum": list(known)}}
+    return Parameter(name, description, schema, _reader(name, known), (), is_list=True)
+
+
+def word(name: str, description: str, known: Mapping[str, Any], default: str) -> Parameter:
+    """Return a parameter of one known word; its value is what that stands for."""
+    schema = {"type": "string", "enum": list(known), "default": default}
+    return Parameter(name, description, schema, _reader(name, known), known[default])
+
+
+def _reader(name: str, known: Mapping[str, Any]) -> Read:
     by_case = {word.lower(): value for word, value in known.items()}
 
     def read(text: str) -> Any:
@@ -97,8 +108,7 @@ def words(name: str, description: str, known: Mapping[str, Any]) -> Parameter:
             raise InvalidRequest(unknown_word(name, text, known.keys()))
         return by_case[text.lower()]
 
-    schema = {"type": "array", "items": {"type": "string", "enum": list(known)}}
-    return Parameter(name, description, schema, read, (), is_list=True)
+    return read
 
 
 def read_query(parameters: Iterable[Parameter], query: MultiMapping[str]) -> dict[str, Any]:

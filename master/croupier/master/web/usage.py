@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from croupier.master.web.table import ApiRoute, Asked, integer, words
-from croupier.model.errors import InvalidRequest
+from croupier.master.web.table import ApiRoute, Asked, integer, word
 from croupier.v1 import operator_pb2 as pb
 
 _BY: Final = {
@@ -20,10 +19,7 @@ _LAST_MS: Final = 9_999_999_999_999
 
 async def _usage(asked: Asked) -> Any:
     query = asked.query
-    if len(query["by"]) > 1:
-        raise InvalidRequest("by takes one word")
-    by = query["by"][0] if query["by"] else pb.USAGE_BY_ROLE
-    request = pb.GetUsageRequest(by=by, since_ms=query["since_ms"], until_ms=query["until_ms"])
+    request = pb.GetUsageRequest(**query)
     return await asked.ask("GetUsage", request)
 
 
@@ -34,7 +30,7 @@ ROUTES: Final = (
         "Return what tasks used, what holds kept idle, and what was offered, summed over a time.",
         pb.GetUsageResponse,
         (
-            words("by", "sum by this word (default: role)", _BY),
+            word("by", "sum by this word", _BY, "role"),
             integer(
                 "since_ms", "start of the time, in milliseconds since the epoch", 0, _LAST_MS, 0
             ),
