@@ -316,6 +316,7 @@ class AgentAllocation:
                 self._use_up(agents.agents[agent_id], leaf, amount)
             agents.agents[agent_id].count_tasks(leaf.framework_id, 1)
         pending.outstanding += 1
+        self._state.gatherings.placed(pending)
         first, units = places[0].agent_id, ((pending.demand.unit, 1),)
         place = (leaf.framework_id, leaf.role, first)
         dealt.gangs.append(Grant(*place, whole, units, (number,), pending.shape, places))

@@ -14,6 +14,7 @@ from math import inf
 from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.back_off import MOMENT_S, party_of
 from croupier.master.allocator.charges import Charges
+from croupier.master.allocator.gatherer import Gatherer
 from croupier.master.allocator.grant import Grant, Units
 from croupier.master.allocator.holds import Holds
 from croupier.master.allocator.memberships import DemandChanges
@@ -72,6 +73,7 @@ class Allocator:
         self.promises = Promises(state)
         self.reservations = Reservations(state.agents)
         self._passes = Passes(state)
+        self._gatherer = Gatherer(state)
         self._others_wait = -inf, False
 
     def preemptor(self, rules: PreemptionRules) -> Preemptor:
@@ -269,6 +271,15 @@ class Allocator:
         self._waiters.update_surplus(leaf, has_released=True)
         leaf.queued[grant.shape].outstanding -= 1
         self._demand.count_queued(leaf, grant.shape, -1)
+
+    @property
+    def has_waiting_gangs(self) -> bool:
+        """Whether any gang is queued."""
+        return bool(self._state.gatherings.waiting)
+
+    def gather(self, now: float) -> None:
+        """Begin and end the gathering of room for gangs that wait; see `gatherer`."""
+        self._gatherer.look(now)
 
     # Offers.
 

@@ -298,7 +298,7 @@ class Eligibility:
         room = self.room_for_members(leaf, pending)
         if room is None:
             piece, time_ms = pending.pieces[-1], pending.demand.max_completion_ms
-            room = self._room_for(leaf, time_ms)
+            room = self._room_for(leaf, time_ms, pending.gathers)
             fits_empty = self._fits_member(pending, agent.total)
             cause = Cause.IN_USE if fits_empty else Cause.DOES_NOT_FIT
             whole = agent.whole if agent.holds else agent.total
@@ -320,7 +320,7 @@ class Eligibility:
         """Return what members of a gang may take of the rest; None if none of them fits."""
         if self._unmet(pending) is not None:
             return None
-        room = self._room_for(leaf, pending.demand.max_completion_ms)
+        room = self._room_for(leaf, pending.demand.max_completion_ms, pending.gathers)
         return room if self._fits_member(pending, room) else None
 
     def _fits_member(self, pending: PendingDemand, room: Resources) -> bool:
@@ -406,13 +406,14 @@ class Eligibility:
             return Rejection(Cause.GUARANTEE if taker[1] else Cause.OUTRANKED)
         return rejection
 
-    def _room_for(self, leaf: Leaf, time_ms: int) -> Resources:
+    def _room_for(self, leaf: Leaf, time_ms: int, gathers: str = "") -> Resources:
         """Return the rest without resources that are reserved or earmarked for others.
 
-        `time_ms` is the declared time of the leaf's units; 0 if there is none.
+        `time_ms` is the declared time of the leaf's units; 0 if there is none. `gathers` names the
+        gang that they are, if room is gathered for it.
         """
         mark, left = self._agent.earmark, self.left
-        for each in self._barring(leaf, time_ms):
+        for each in self._barring(leaf, time_ms, gathers):
             self._wake_by(each.until)
             left = each.room(left)
         if mark is None or mark.leaf is leaf or not mark.leaf.is_willing:
@@ -420,12 +421,13 @@ class Eligibility:
         self._wake_by(mark.until)
         return left.beside(mark.amount)
 
-    def _barring(self, leaf: Leaf, time_ms: int) -> Sequence[Reservation]:
+    def _barring(self, leaf: Leaf, time_ms: int, gathers: str = "") -> Sequence[Reservation]:
         """Return the reservations of the agent that units of this declared time run into."""
         if not self._agent.reservations:
             return ()
         key = leaf.framework_id, leaf.role
-        return [each for each in self._agent.reservations if each.bars(*key, time_ms, self._now)]
+        asked = (*key, time_ms, self._now, gathers)
+        return [each for each in self._agent.reservations if each.bars(*asked)]
 
     def _scarce_for_others(self, unit: Resources) -> Rejection | None:
         """Reject a unit without the agent's scarce resources if other frameworks demand them."""

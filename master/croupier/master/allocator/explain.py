@@ -31,6 +31,7 @@ from croupier.master.allocator.room import agent_of, check_agent, checked_agents
 from croupier.master.allocator.state import AllocatorState
 from croupier.master.allocator.tree import Tree
 from croupier.model.attributes import bound_to
+from croupier.model.durations import duration_text
 from croupier.model.ids import AgentId
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.roles import format_amounts
@@ -283,6 +284,12 @@ def _gangs(leaf: Leaf, state: AllocatorState, now: float) -> list[PassedOver]:
                 f"a gang of {size} tasks waits until all fit at once, {pending.demand.unit}:"
                 f" {fit} of them fit now"
             )
+            gathering = state.gatherings.of(pending)
+            if gathering is not None:
+                left = duration_text(max(gathering.until - now, 0))
+                number = len(gathering.agents)
+                where = "1 agent" if number == 1 else f"{number} agents"
+                detail += f"; room on {where} is reserved for it, for another {left}"
             found.append(PassedOver(Cause.GANG, 0, detail, leaf.role))
     return found
 

@@ -156,6 +156,7 @@ class DemandChanges:
     def __init__(self, state: AllocatorState) -> None:
         self._tree, self._agents = state.tree, state.agents
         self._members, self._waiters = state.members, state.waiters
+        self._gatherings = state.gatherings
 
     def distribute(self, framework_id: FrameworkId) -> None:
         """Apply the declared demand of a framework to all its leaves."""
@@ -185,9 +186,12 @@ class DemandChanges:
         pending.demand = shape.demand(count)
         if before is None:
             leaf.queued[shape] = pending
+            if shape.gang is not None:
+                self._gatherings.queued(pending)
             self.renew(leaf)
         elif not count:
             del leaf.queued[shape]
+            self._gatherings.forget(pending)
             self.renew(leaf)
         else:
             self._waiters.update_surplus(leaf)

@@ -98,11 +98,13 @@ class PendingDemand:
         pieces: the amounts of which one agent must have room for one: the unit, or of a gang the
             units of its members.
         misses: of a gang, the free resources of agents that have no room for any member.
+        gathers: of a gang for which room is gathered, the name of the reservations; else empty.
         missed_at: of a gang, the growth of the pool at which it did not fit; see `AgentPool`.
     """
 
     __slots__ = (
         "demand",
+        "gathers",
         "missed_at",
         "misses",
         "needs",
@@ -124,6 +126,7 @@ class PendingDemand:
         self.pieces = (demand.unit,) if gang is None else gang.units
         self.misses: dict[AgentId, Resources] = {}
         self.missed_at = -1
+        self.gathers = ""
 
     @property
     def gang(self) -> GangShape | None:

@@ -34,6 +34,7 @@ class Reservation:
         starts_at, until: seconds on the clock of the allocator's caller.
         amount: the scalars that are reserved, less those that the owner was dealt since. None
             reserves the whole agent, whatever the owner is dealt.
+        gathers: the gang that it is for: no other unit of its owner is dealt it. Empty: any is.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Reservation:
     starts_at: float
     until: float
     amount: Resources | None = None
+    gathers: str = ""
 
     def serves(self, framework_id: FrameworkId, role: Role) -> bool:
         """Return whether it is for this framework in this role."""
@@ -50,10 +52,19 @@ class Reservation:
         return (owner, reserved_role) == (framework_id, role)
 
     def bars(
-        self, framework_id: FrameworkId, role: Role, max_completion_ms: int, now: float
+        self,
+        framework_id: FrameworkId,
+        role: Role,
+        max_completion_ms: int,
+        now: float,
+        gathers: str = "",
     ) -> bool:
-        """Return whether it keeps a unit, dealt now with this declared time (0: none), away."""
-        if now >= self.until or self.serves(framework_id, role):
+        """Return whether it keeps a unit, dealt now with this declared time (0: none), away.
+
+        `gathers`: names the gang that the unit is, if room is gathered for it.
+        """
+        is_own = self.serves(framework_id, role) and self.gathers in ("", gathers)
+        if now >= self.until or is_own:
             return False
         return now + seconds_needed(max_completion_ms) > self.starts_at
 
@@ -130,7 +141,7 @@ def dealt_to_owner(
     """
     kept: list[Reservation] = []
     for each in agent.reservations:
-        if not each.serves(framework_id, role) or each.amount is None:
+        if not each.serves(framework_id, role) or each.amount is None or each.gathers:
             kept.append(each)
             continue
         rest = each.without(dealt)

@@ -49,6 +49,9 @@ class ShareProjection:
         if change:
             held = changed = dict(held)
             add_amounts(changed, change, sign)
+        return self._share_of(node, held)
+
+    def _share_of(self, node: Node, held: Mapping[str, int]) -> Ratio:
         weights = node.settings.resource_weights
         if not weights:
             return self._totals.dominant(held), self._totals.whole
@@ -64,6 +67,12 @@ class ShareProjection:
     ) -> Ratio:
         """Return its share over its entitlement; 1 is exactly its entitlement."""
         share, whole = self.share(node, change, sign)
+        entitled, over = self._entitlements.ratio(node)
+        return share * over, whole * entitled
+
+    def satisfaction_of(self, node: Node, scalars: Mapping[str, int]) -> Ratio:
+        """Return the share of `scalars` alone over the node's entitlement."""
+        share, whole = self._share_of(node, scalars)
         entitled, over = self._entitlements.ratio(node)
         return share * over, whole * entitled
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from croupier.master.allocator.agent_pool import AgentPool, Useful
 from croupier.master.allocator.back_off import BackOff
+from croupier.master.allocator.gathering import Gatherings
 from croupier.master.allocator.limits import LimitWaiters
 from croupier.master.allocator.memberships import Memberships
 from croupier.master.allocator.policies import Policy
@@ -53,6 +54,7 @@ class AllocatorState:
         members: the leaves of each framework.
         waiters: leaves that wait for headroom under a limit.
         back_off: parties that left offers unanswered, and come last for some time.
+        gatherings: gangs for which room is gathered.
     """
 
     def __init__(
@@ -66,3 +68,4 @@ class AllocatorState:
         self.members = Memberships(self.tree, self.agents)
         self.waiters = LimitWaiters(self.tree, self.agents)
         self.back_off = BackOff()
+        self.gatherings = Gatherings(self.agents)

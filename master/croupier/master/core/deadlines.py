@@ -64,6 +64,11 @@ class HoldReview:
 
 
 @dataclass(frozen=True, slots=True)
+class GatheringReview:
+    """The master looks at the gangs that wait, for which it may gather room."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReservationReview:
     """A reservation is announced, begins or ends, or the grace of tasks in its way is over."""
 
@@ -77,5 +82,6 @@ Deadline = (
     | StarvationCheck
     | PreemptionGrace
     | HoldReview
+    | GatheringReview
     | ReservationReview
 )

@@ -106,6 +106,13 @@ def remove(state: State, framework: Framework, message: str, now: float) -> Iter
     on_task.forget_removed(state, framework.framework_id)
 
 
+def on_failover_timeout(state: State, framework_id: FrameworkId, now: float) -> Iterator[Effect]:
+    """Remove a framework that is still disconnected."""
+    framework = state.frameworks.get(framework_id)
+    if framework is not None and framework.state is FrameworkState.DISCONNECTED:
+        yield from remove(state, framework, "its failover timeout ended", now)
+
+
 def _end_holds(
     state: State, framework: Framework, roles: tuple[Role, ...], now: float
 ) -> Iterator[Effect]:

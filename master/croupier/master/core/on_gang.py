@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Final
 
 from croupier.master.allocator.grant import Grant
 from croupier.master.core.authorisation import require_user
+from croupier.master.core.deadlines import GatheringReview
 from croupier.master.core.effects import Effect, Happened, Save, Send
 from croupier.master.core.messages import Placed
 from croupier.master.core.on_accept import order_launch
@@ -22,6 +24,8 @@ from croupier.model.errors import CroupierError, shortened
 from croupier.model.ids import AgentId
 from croupier.model.task import Reason, TaskInfo, TaskState, TaskStatus
 from croupier.model.task_group import GroupPart, ends_rest
+
+GATHERING_INTERVAL_S: Final = 5.0
 
 
 def launch_gang(state: State, grant: Grant, unit: Sequence[Task], now: float) -> Iterator[Effect]:
@@ -88,6 +92,18 @@ def _refuse(
         else:
             message = f"task {refused.task_id} of its gang cannot be launched: {why}"
             yield from end(state, task, TaskState.KILLED, Reason.GANG_ENDED, message, now)
+
+
+def schedule_gathering(state: State, now: float) -> None:
+    """Schedule a look at the gangs that wait, if there are any."""
+    if state.allocator.has_waiting_gangs and GatheringReview() not in state.deadlines:
+        state.deadlines.set(GatheringReview(), now + GATHERING_INTERVAL_S)
+
+
+def on_gathering_due(state: State, now: float) -> None:
+    """Gather room for gangs that have waited for long."""
+    state.allocator.gather(now)
+    schedule_gathering(state, now)
 
 
 def settle_gangs(state: State, now: float) -> Iterator[Effect]:

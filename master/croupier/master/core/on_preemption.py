@@ -152,8 +152,11 @@ def freed_with(framework: Framework, task: Task, in_executors: InExecutors) -> l
     """Return the tasks whose resources the end of a task frees.
 
     There are none for a task that ends only with others of its group. A group is taken back as a
-    whole, by the end of its leader or else of its first member; an executor with its tasks.
+    whole, by the end of its leader or else of its first member; an executor with its tasks. A gang
+    is not taken back: its end would free much elsewhere that nobody starves for.
     """
+    if task.info.gang is not None:
+        return []
     live = _live_with(framework, task, in_executors)
     if task.info.group is None:
         return live

@@ -24,10 +24,10 @@ from croupier.master.core.agent_commands import OperateAgent
 from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.effects import Answer, Close, Effect, Pause, SessionId, Step
 from croupier.master.core.framework_commands import OperatorKill, TeardownFramework
-from croupier.master.core.frameworks import Framework, FrameworkState
+from croupier.master.core.frameworks import Framework
 from croupier.master.core.hold_commands import CreateHold, ReleaseHold
 from croupier.master.core.on_allocation import offer, on_offer_due
-from croupier.master.core.on_gang import settle_gangs
+from croupier.master.core.on_gang import on_gathering_due, schedule_gathering, settle_gangs
 from croupier.master.core.on_line import Place, line_up, recall_broken, recall_stranded
 from croupier.master.core.on_submit import launch_queued
 from croupier.master.core.on_task import forget_all, resend_terminal_updates
@@ -105,6 +105,7 @@ def _on_time(state: State, event: TimeEvent, now: float) -> Iterator[Effect]:
         case events.AllocationDue(budget):
             yield from on_allocation_due(state, budget, now)
             on_preemption.schedule_check(state, now)
+            schedule_gathering(state, now)
         case events.TimePassed():
             yield from on_time_passed(state, now)
         case events.AccountingDue(wall_ms):
@@ -170,9 +171,7 @@ def _on_due(state: State, deadline: deadlines.Deadline, now: float) -> Iterator[
         case deadlines.OfferExpiry(offer_id):
             yield from on_offer_due(state, state.offers[offer_id], now)
         case deadlines.FailoverTimeout(framework_id):
-            framework = state.frameworks.get(framework_id)
-            if framework is not None and framework.state is FrameworkState.DISCONNECTED:
-                yield from on_framework.remove(state, framework, "its failover timeout ended", now)
+            yield from on_framework.on_failover_timeout(state, framework_id, now)
         case deadlines.AgentTimeout(agent_id):
             agent = state.agents.get(agent_id)
             waits = (AgentState.DISCONNECTED, AgentState.ABSENT)
@@ -186,6 +185,8 @@ def _on_due(state: State, deadline: deadlines.Deadline, now: float) -> Iterator[
             yield from on_preemption.on_preemption_due(state, now)
         case deadlines.PreemptionGrace(framework_id, task_id):
             yield from on_preemption.on_grace_over(state, framework_id, task_id, now)
+        case deadlines.GatheringReview():
+            on_gathering_due(state, now)
         case deadlines.HoldReview(hold_id):
             yield from on_hold.on_hold_due(state, state.holds[hold_id], now)
         case deadlines.ReservationReview():
