@@ -9,7 +9,15 @@ from croupier.master.allocator import Allocator, limits
 from croupier.master.allocator.agent_pool import AgentPool, PooledAgent
 from croupier.master.allocator.charges import Charges
 from croupier.master.allocator.kinds import Entry, Groups, Kind, parts_of
-from croupier.master.allocator.node import Amounts, Branch, Leaf, RoleNode, add_amounts, limited_at
+from croupier.master.allocator.node import (
+    Amounts,
+    Branch,
+    Leaf,
+    RoleNode,
+    Turn,
+    add_amounts,
+    limited_at,
+)
 from croupier.master.allocator.profiles import Profiles
 from croupier.master.allocator.tree import Tree
 from croupier.model.devices import without_slots
@@ -30,6 +38,9 @@ def check_tree(tree: Tree) -> None:
     for role_node in (tree.root, *tree.roles.values()):
         assert list(role_node.order) == sorted(role_node.order)
         assert all(role_node in leaf.waits_at for leaf in role_node.waiting)
+        above = [each.role for each in (role_node, *role_node.path) if isinstance(each, RoleNode)]
+        turns = [tree.turns[role][0] for role in above if role in tree.turns]
+        assert role_node.turn == max(turns, default=Turn.USUAL)
     for key, leaf in tree.leaves.items():
         assert leaf.parent is not None
         assert leaf.parent.leaves[key[0]] is leaf

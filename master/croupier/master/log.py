@@ -42,6 +42,7 @@ EVENTS: Final[Mapping[type[facts.Fact], tuple[str, int]]] = {
     facts.TaskMoved: ("task_moved", logging.DEBUG),
     facts.CallAnswered: ("call_answered", logging.DEBUG),
     facts.RoleChanged: ("role_changed", logging.INFO),
+    facts.BudgetReached: ("budget_reached", logging.WARNING),
     facts.PreemptionBegun: ("preemption_begun", logging.INFO),
     facts.PreemptionEnded: ("preemption_ended", logging.INFO),
     facts.ExecutorMessaged: ("executor_messaged", logging.DEBUG),

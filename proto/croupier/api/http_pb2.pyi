@@ -390,6 +390,7 @@ class RoleChange(_message.Message):
     RESET_FIELD_NUMBER: _builtins.int
     MIN_RUN_FIELD_NUMBER: _builtins.int
     HALF_LIFE_FIELD_NUMBER: _builtins.int
+    BUDGET_FIELD_NUMBER: _builtins.int
     role: _builtins.str
     weight: _builtins.float
     """Above 0; a part among siblings."""
@@ -405,6 +406,10 @@ class RoleChange(_message.Message):
     """
     half_life: _builtins.str
     """Such as `7d`: past use counts half after this time; `0s`: past use does not count."""
+    budget: _builtins.str
+    """Such as `cpus:1000;mem:2TB/month/block`: resources times hours, a period (hour, day, week,
+    month) and what happens once it is used up (warn, lowest, block); `none`: no budget.
+    """
     @_builtins.property
     def resource_weights(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """By resource, what the weight is multiplied by for it."""
@@ -425,11 +430,14 @@ class RoleChange(_message.Message):
         reset: _abc.Iterable[_builtins.str] | None = ...,
         min_run: _builtins.str | None = ...,
         half_life: _builtins.str | None = ...,
+        budget: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_guarantee", b"_guarantee", "_half_life", b"_half_life", "_limit", b"_limit", "_min_run", b"_min_run", "_preemption", b"_preemption", "_weight", b"_weight", "guarantee", b"guarantee", "half_life", b"half_life", "limit", b"limit", "min_run", b"min_run", "preemption", b"preemption", "weight", b"weight"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_guarantee", b"_guarantee", "_half_life", b"_half_life", "_limit", b"_limit", "_min_run", b"_min_run", "_preemption", b"_preemption", "_weight", b"_weight", "budget", b"budget", "guarantee", b"guarantee", "half_life", b"half_life", "limit", b"limit", "min_run", b"min_run", "preemption", b"preemption", "weight", b"weight"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_guarantee", b"_guarantee", "_half_life", b"_half_life", "_limit", b"_limit", "_min_run", b"_min_run", "_preemption", b"_preemption", "_weight", b"_weight", "guarantee", b"guarantee", "half_life", b"half_life", "limit", b"limit", "min_run", b"min_run", "preemption", b"preemption", "reset", b"reset", "resource_weights", b"resource_weights", "role", b"role", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_guarantee", b"_guarantee", "_half_life", b"_half_life", "_limit", b"_limit", "_min_run", b"_min_run", "_preemption", b"_preemption", "_weight", b"_weight", "budget", b"budget", "guarantee", b"guarantee", "half_life", b"half_life", "limit", b"limit", "min_run", b"min_run", "preemption", b"preemption", "reset", b"reset", "resource_weights", b"resource_weights", "role", b"role", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__budget: _TypeAlias = _typing.Literal["budget"]  # noqa: Y015
+    _WhichOneofArgType__budget: _TypeAlias = _typing.Literal["_budget", b"_budget"]  # noqa: Y015
     _WhichOneofReturnType__guarantee: _TypeAlias = _typing.Literal["guarantee"]  # noqa: Y015
     _WhichOneofArgType__guarantee: _TypeAlias = _typing.Literal["_guarantee", b"_guarantee"]  # noqa: Y015
     _WhichOneofReturnType__half_life: _TypeAlias = _typing.Literal["half_life"]  # noqa: Y015
@@ -442,6 +450,8 @@ class RoleChange(_message.Message):
     _WhichOneofArgType__preemption: _TypeAlias = _typing.Literal["_preemption", b"_preemption"]  # noqa: Y015
     _WhichOneofReturnType__weight: _TypeAlias = _typing.Literal["weight"]  # noqa: Y015
     _WhichOneofArgType__weight: _TypeAlias = _typing.Literal["_weight", b"_weight"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__budget) -> _WhichOneofReturnType__budget | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__guarantee) -> _WhichOneofReturnType__guarantee | None: ...
     @_typing.overload

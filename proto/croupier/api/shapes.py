@@ -46,6 +46,7 @@ PARTS_OF_ROLE: Final[Mapping[str, pb.RoleChange.Part.ValueType]] = {
     "preemption": pb.RoleChange.PART_PREEMPTION,
     "min_run": pb.RoleChange.PART_MIN_RUN,
     "half_life": pb.RoleChange.PART_HALF_LIFE,
+    "budget": pb.RoleChange.PART_BUDGET,
 }
 MOST_CHANGES: Final = 100
 
@@ -130,6 +131,13 @@ def _weight(milli: int) -> float:
 def _weight_milli(role: pb.RoleView) -> int:
     settings = role.settings
     return settings.weight_milli if settings.HasField("weight_milli") else RoleSettings().weight
+
+
+def _budget(wire: Any) -> str | None:
+    if not wire.amounts:
+        return None
+    amounts = {each.name: each.milli for each in wire.amounts}
+    return f"{format_amounts(amounts)}/{wire.period}/{wire.action}"
 
 
 def _attributes(wire: Any) -> dict[str, str]:
@@ -228,6 +236,9 @@ FIELDS: Final[Mapping[str, Form]] = {
     "ReservationRequest.notice": Form(DURATION),
     "RoleChange.preemption": Form({**STRING, "enum": list(PREEMPTION)}),
     "RoleChange.reset": Form(array({**STRING, "enum": list(PARTS_OF_ROLE)})),
+    "RoleSettings.budget": Form(
+        or_null(STRING), _budget, "such as `cpus:1000/month/block`; null is none."
+    ),
     "RoleSettings.guarantee": _SCALARS,
     "RoleSettings.limit": _SCALARS,
     "RoleSettings.preemption": Form(or_null(BOOLEAN), _PREEMPTION.get, "null is inherited."),
@@ -334,7 +345,7 @@ SHAPES: Final[Mapping[str, Shape]] = {
         "Role",
         "settings",
         "role weight weight_milli resource_weights guarantee limit preemption min_run_s"
-        " half_life_s",
+        " half_life_s budget budget_used budget_used_ppm",
         made={
             "weight": Form(NUMBER, lambda role: _weight(_weight_milli(role))),
             "weight_milli": Form(INTEGER, _weight_milli, "the weight in thousandths."),

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from croupier.model.budget import Budget
 from croupier.model.durations import duration_text
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import Role
@@ -53,6 +54,7 @@ class RoleSettings:
             parent, and at the top 0.
         half_life_ms: past use counts half after this time, and changes the weight; see
             `croupier.master.core.past_use`. 0: past use does not count.
+        budget: the resources times hours that its tasks may use in a period.
     """
 
     weight: int = MILLI
@@ -62,6 +64,7 @@ class RoleSettings:
     preemption: bool | None = None
     min_run_ms: int | None = None
     half_life_ms: int = 0
+    budget: Budget | None = None
 
     @property
     def is_default(self) -> bool:
@@ -74,6 +77,7 @@ class RoleSettings:
             and self.preemption is None
             and self.min_run_ms is None
             and not self.half_life_ms
+            and self.budget is None
         )
 
     def __str__(self) -> str:
@@ -88,6 +92,7 @@ class RoleSettings:
             texts.append(f"minimum run time {duration_text(self.min_run_ms / 1000)}")
         if self.half_life_ms:
             texts.append(f"half-life {duration_text(self.half_life_ms / 1000)}")
+        texts += [f"budget {self.budget}"] if self.budget is not None else []
         return ", ".join(texts)
 
     def check(self) -> None:
@@ -98,6 +103,8 @@ class RoleSettings:
         """
         check_weight("the weight", self.weight)
         check_min_run(self.min_run_ms or 0)
+        if self.budget is not None:
+            self.budget.check()
         for named in (self.resource_weights, self.guarantee, self.limit):
             check_names(list(named))
         for name, weight in self.resource_weights.items():

@@ -836,6 +836,7 @@ class RoleView(_message.Message):
     TASKS_FIELD_NUMBER: _builtins.int
     QUEUED_FIELD_NUMBER: _builtins.int
     PAST_USE_FIELD_NUMBER: _builtins.int
+    BUDGET_USED_PPM_FIELD_NUMBER: _builtins.int
     role: _builtins.str
     share_ppm: _builtins.int
     """Its dominant share of the cluster, from 0 to 1.
@@ -853,6 +854,8 @@ class RoleView(_message.Message):
     """The number of its tasks that have not ended."""
     queued: _builtins.int
     """Those of them that wait for an agent."""
+    budget_used_ppm: _builtins.int
+    """The part of its budget that was used in the present period; absent without a budget."""
     @_builtins.property
     def settings(self) -> Global___RoleSettings: ...
     @_builtins.property
@@ -876,13 +879,19 @@ class RoleView(_message.Message):
         tasks: _builtins.int = ...,
         queued: _builtins.int = ...,
         past_use: Global___PastUse | None = ...,
+        budget_used_ppm: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_past_use", b"_past_use", "offered", b"offered", "past_use", b"past_use", "settings", b"settings", "used", b"used"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_budget_used_ppm", b"_budget_used_ppm", "_past_use", b"_past_use", "budget_used_ppm", b"budget_used_ppm", "offered", b"offered", "past_use", b"past_use", "settings", b"settings", "used", b"used"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_past_use", b"_past_use", "entitlement_ppm", b"entitlement_ppm", "frameworks", b"frameworks", "offered", b"offered", "past_use", b"past_use", "queued", b"queued", "role", b"role", "settings", b"settings", "share_ppm", b"share_ppm", "tasks", b"tasks", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_used_ppm", b"_budget_used_ppm", "_past_use", b"_past_use", "budget_used_ppm", b"budget_used_ppm", "entitlement_ppm", b"entitlement_ppm", "frameworks", b"frameworks", "offered", b"offered", "past_use", b"past_use", "queued", b"queued", "role", b"role", "settings", b"settings", "share_ppm", b"share_ppm", "tasks", b"tasks", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__budget_used_ppm: _TypeAlias = _typing.Literal["budget_used_ppm"]  # noqa: Y015
+    _WhichOneofArgType__budget_used_ppm: _TypeAlias = _typing.Literal["_budget_used_ppm", b"_budget_used_ppm"]  # noqa: Y015
     _WhichOneofReturnType__past_use: _TypeAlias = _typing.Literal["past_use"]  # noqa: Y015
     _WhichOneofArgType__past_use: _TypeAlias = _typing.Literal["_past_use", b"_past_use"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__budget_used_ppm) -> _WhichOneofReturnType__budget_used_ppm | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__past_use) -> _WhichOneofReturnType__past_use | None: ...
 
 Global___RoleView: _TypeAlias = RoleView  # noqa: Y015
@@ -900,6 +909,7 @@ class RoleSettings(_message.Message):
     PREEMPTION_FIELD_NUMBER: _builtins.int
     HALF_LIFE_MS_FIELD_NUMBER: _builtins.int
     MIN_RUN_MS_FIELD_NUMBER: _builtins.int
+    BUDGET_FIELD_NUMBER: _builtins.int
     weight_milli: _builtins.int
     """The weight in thousandths.
 
@@ -935,6 +945,10 @@ class RoleSettings(_message.Message):
     def limit(self) -> _containers.RepeatedCompositeFieldContainer[_resources_pb2.NamedScalar]:
         """What it never holds more of; a resource that is not named has no limit."""
 
+    @_builtins.property
+    def budget(self) -> Global___Budget:
+        """Absent is none."""
+
     def __init__(
         self,
         *,
@@ -945,10 +959,11 @@ class RoleSettings(_message.Message):
         preemption: Global___Preemption.ValueType = ...,
         half_life_ms: _builtins.int = ...,
         min_run_ms: _builtins.int | None = ...,
+        budget: Global___Budget | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_min_run_ms", b"_min_run_ms", "_weight_milli", b"_weight_milli", "min_run_ms", b"min_run_ms", "weight_milli", b"weight_milli"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_min_run_ms", b"_min_run_ms", "_weight_milli", b"_weight_milli", "budget", b"budget", "min_run_ms", b"min_run_ms", "weight_milli", b"weight_milli"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_run_ms", b"_min_run_ms", "_weight_milli", b"_weight_milli", "guarantee", b"guarantee", "half_life_ms", b"half_life_ms", "limit", b"limit", "min_run_ms", b"min_run_ms", "preemption", b"preemption", "resource_weights", b"resource_weights", "weight_milli", b"weight_milli"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_run_ms", b"_min_run_ms", "_weight_milli", b"_weight_milli", "budget", b"budget", "guarantee", b"guarantee", "half_life_ms", b"half_life_ms", "limit", b"limit", "min_run_ms", b"min_run_ms", "preemption", b"preemption", "resource_weights", b"resource_weights", "weight_milli", b"weight_milli"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__min_run_ms: _TypeAlias = _typing.Literal["min_run_ms"]  # noqa: Y015
     _WhichOneofArgType__min_run_ms: _TypeAlias = _typing.Literal["_min_run_ms", b"_min_run_ms"]  # noqa: Y015
@@ -960,6 +975,38 @@ class RoleSettings(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__weight_milli) -> _WhichOneofReturnType__weight_milli | None: ...
 
 Global___RoleSettings: _TypeAlias = RoleSettings  # noqa: Y015
+
+@_typing.final
+class Budget(_message.Message):
+    """Resources times hours that tasks of a role may use in a period."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AMOUNTS_FIELD_NUMBER: _builtins.int
+    PERIOD_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    period: _builtins.str
+    """hour, day, week or month (UTC; weeks begin on Monday)."""
+    action: _builtins.str
+    """What happens once it is used up: warn, lowest (the role is served what no other wants) or block
+    (it is dealt nothing). Running tasks run on.
+    """
+    @_builtins.property
+    def amounts(self) -> _containers.RepeatedCompositeFieldContainer[_resources_pb2.NamedScalar]: ...
+    def __init__(
+        self,
+        *,
+        amounts: _abc.Iterable[_resources_pb2.NamedScalar] | None = ...,
+        period: _builtins.str = ...,
+        action: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "amounts", b"amounts", "period", b"period"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Budget: _TypeAlias = Budget  # noqa: Y015
 
 @_typing.final
 class PastUse(_message.Message):
@@ -1046,6 +1093,7 @@ class RoleChange(_message.Message):
         PART_PREEMPTION: RoleChange._Part.ValueType  # 5
         PART_HALF_LIFE: RoleChange._Part.ValueType  # 6
         PART_MIN_RUN: RoleChange._Part.ValueType  # 8
+        PART_BUDGET: RoleChange._Part.ValueType  # 7
 
     class Part(_Part, metaclass=_PartEnumTypeWrapper): ...
     PART_UNSPECIFIED: RoleChange.Part.ValueType  # 0
@@ -1056,6 +1104,7 @@ class RoleChange(_message.Message):
     PART_PREEMPTION: RoleChange.Part.ValueType  # 5
     PART_HALF_LIFE: RoleChange.Part.ValueType  # 6
     PART_MIN_RUN: RoleChange.Part.ValueType  # 8
+    PART_BUDGET: RoleChange.Part.ValueType  # 7
 
     ROLE_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import islice
 
+from croupier.model.budget import Budget, BudgetAction, BudgetPeriod
 from croupier.model.errors import InvalidRequest
 from croupier.model.resources import MAX_NAMES
 from croupier.model.roles import RoleSettings
@@ -26,6 +27,7 @@ def settings_to_wire(settings: RoleSettings) -> pb.RoleSettings:
         preemption=_PREEMPTION_OUT[settings.preemption],
         min_run_ms=settings.min_run_ms,
         half_life_ms=settings.half_life_ms,
+        budget=None if settings.budget is None else _budget_to_wire(settings.budget),
     )
 
 
@@ -41,9 +43,24 @@ def settings_from_wire(wire: pb.RoleSettings) -> RoleSettings:
         preemption=_PREEMPTION[wire.preemption],
         min_run_ms=wire.min_run_ms if wire.HasField("min_run_ms") else None,
         half_life_ms=wire.half_life_ms,
+        budget=_budget_from_wire(wire.budget) if wire.HasField("budget") else None,
     )
     settings.check()
     return settings
+
+
+def _budget_to_wire(budget: Budget) -> pb.Budget:
+    return pb.Budget(
+        amounts=_to_wire(budget.amounts), period=budget.period.value, action=budget.action.value
+    )
+
+
+def _budget_from_wire(wire: pb.Budget) -> Budget:
+    try:
+        period, action = BudgetPeriod(wire.period), BudgetAction(wire.action)
+    except ValueError:
+        raise InvalidRequest("unknown period or action of a budget") from None
+    return Budget(_from_wire(wire.amounts), period, action)
 
 
 def _to_wire(amounts: Mapping[str, int]) -> list[NamedScalar]:

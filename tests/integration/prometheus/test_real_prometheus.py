@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ import pytest
 from croupier.agent import link
 from croupier.master.app import MasterDaemon
 from croupier.master.config import MasterConfig, StoreChoice
+from croupier.master.core.events import AccountingDue
 from croupier.master.etcd import upkeep
+from croupier.model.budget import parse_budget
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings
 from croupier.net.client_session import SessionTimes
@@ -158,6 +162,14 @@ async def test_panels_rules_and_alerts(tmp_path: Path) -> None:
             await operator.ReactivateAgent(pb.ReactivateAgentRequest(agent="a1"))
             await starved.stop(teardown=True)
         await stop(prometheus, "", "FrameworkStarved", "DrainStuck", "NoLeader")
+        allocator, inbox = master.driver.state.allocator, master.driver.inbox
+        spent = replace(settings, budget=parse_budget("cpus:0.001/month/warn"))
+        allocator.set_role(Role("ads"), spent)
+        await inbox.put(AccountingDue(round(time.time() * 1000)))
+        await fire(prometheus, "", "BudgetUsedUp")
+        allocator.set_role(Role("ads"), settings)
+        await inbox.put(AccountingDue(round(time.time() * 1000)))
+        await stop(prometheus, "", "BudgetUsedUp")
         await master.stop()
         await fire(prometheus, "", "NoLeader")
 

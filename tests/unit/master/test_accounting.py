@@ -17,7 +17,7 @@ from croupier.master.core.usage_buckets import DAY_MS, HOUR_MS, MAX_HOURS, Accou
 from croupier.master.core.usage_records import ForgetUsage, UsageRecord
 from croupier.master.services.usage import usage_query
 from croupier.master.store.rows import decode, encode
-from croupier.model.ids import HoldId, Role
+from croupier.model.ids import AgentId, HoldId, Role
 from croupier.model.principal import ANONYMOUS
 from croupier.model.resources import Resources
 from croupier.model.task import TaskState, TaskStatus
@@ -196,7 +196,11 @@ def test_a_kill_loses_or_adds_at_most_one_step(steps: list[tuple[str, int]]) -> 
             running.append(f"t{number}")
             world.call(session, calls.Submit((make_task(running[-1], "cpus:1;mem:1GB"),), ADS))
         elif what == "end" and running:
-            world.finish(agent, world.framework_id(session), running.pop())
+            ended = running.pop()
+            world.finish(agent, world.framework_id(session), ended)
+            # So the next master does not know it.
+            update = (AgentId("a1"), make_task(ended).task_id, 2)
+            world.call(session, calls.Acknowledge((update,)))
         elif what == "account":
             account(world)
             closed_at = world.now

@@ -285,6 +285,8 @@ def test_each_fact_has_a_kind_or_is_omitted_and_every_line_is_printable() -> Non
         "change": "began",
         "agents": (AgentId("a"),),
         "missing": 1,
+        "percent": 80,
+        "used_ppm": 812_345,
     }
     for fact in get_args(facts.Fact):
         if fact is facts.PreemptionBegun or fact in OMITTED:

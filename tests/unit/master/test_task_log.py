@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
+from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ from croupier.agent.metrics import TaskLog as AgentTaskLog
 from croupier.master.core.facts import TaskMoved
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
-from croupier.master.log import FactThrottle, TaskLog, log_fact
+from croupier.master.log import EVENTS, FactThrottle, TaskLog, log_fact
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Command, Reason, Source, TaskInfo, TaskState, TaskStatus
@@ -107,3 +108,8 @@ def test_the_agent_writes_one_line_with_the_life_on_it() -> None:
     # It remembers live tasks only.
     assert not log._ordered
     assert not log._started
+
+
+def test_no_field_of_a_fact_is_called_as_an_argument_of_the_logger() -> None:
+    taken = {"event", "exc_info", "level", "stack_info"}
+    assert {kind for kind in EVENTS if taken & {field.name for field in fields(kind)}} == set()

@@ -42,6 +42,7 @@ from croupier.ctl.views.role import (
     preemption_text,
     resource_weights_text,
 )
+from croupier.model.budget import parse_budget
 from croupier.model.durations import parse_duration
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import check_role
@@ -61,6 +62,7 @@ QUOTA_PARTS = (
     pb.RoleChange.PART_LIMIT,
     pb.RoleChange.PART_PREEMPTION,
     pb.RoleChange.PART_MIN_RUN,
+    pb.RoleChange.PART_BUDGET,
 )
 
 weights = family("weights")
@@ -121,13 +123,13 @@ def weights_remove(role: RoleName, /, *, change: Change = CHANGE) -> None:
 @quota.command(name="list")
 @quota.default
 def quota_list(*, master: MasterFlag = LOCAL, as_json: JsonListFlag = False) -> None:
-    """List the roles that have a guarantee, a limit or a preemption setting."""
+    """List the roles that have a guarantee, a limit, a preemption setting or a budget."""
     print_list(master, "roles", QUOTAS, as_json=as_json, keep=has_quota)
 
 
 @quota.command(name="get")
 def quota_get(role: RoleName, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = False) -> None:
-    """Show the guarantee, the limit and the settings of preemption of one role."""
+    """Show the guarantee, the limit, the settings of preemption and the budget of one role."""
     _show_role(master, role, QUOTAS, as_json=as_json)
 
 
@@ -140,12 +142,13 @@ def quota_set(
     limit: str | None = None,
     preemption: str | None = None,
     min_run: str | None = None,
+    budget: str | None = None,
     dry_run: DryRunFlag = False,
     force: ForceFlag = False,
     master: MasterFlag = LOCAL,
     as_json: JsonFlag = False,
 ) -> None:
-    """Set the guarantee, the limit or a setting of preemption of a role.
+    """Set the guarantee, the limit, a setting of preemption or the budget of a role.
 
     The change takes effect at once, and stays until the next one. Settings that are not given keep
     their value.
@@ -159,14 +162,18 @@ def quota_set(
             parent).
         min_run: Time for which each task of the role runs before it may be preempted, such as 10m,
             at most 24h; or inherit (as its parent). A task may ask for more.
+        budget: Resources times hours that its tasks may use in a period, and what happens then,
+            such as 'cpus:1000;mem:2TB/month/block'. Periods: hour, day, week, month (UTC). Then:
+            warn, lowest (served only what no other role wants), block (nothing new is started).
+            none removes the budget.
     """
-    wanted = quota_change(role, guarantee, limit, preemption, min_run)
+    wanted = quota_change(role, guarantee, limit, preemption, min_run, budget)
     _change_role(wanted, Change(dry_run, master, as_json), force=force)
 
 
 @quota.command(name="remove")
 def quota_remove(role: RoleName, /, *, change: Change = CHANGE) -> None:
-    """Remove the guarantee, the limit and the settings of preemption of a role."""
+    """Remove the guarantee, the limit, the settings of preemption and the budget of a role."""
     _change_role(role_change(role, None, QUOTA_PARTS), change)
 
 
@@ -212,12 +219,13 @@ def quota_change(
     limit: str | None,
     preemption: str | None,
     min_run: str | None,
+    budget: str | None,
 ) -> pb.RoleChange:
     """Return the change of `quota set`; raises InvalidRequest if all are None, or malformed."""
-    given = (guarantee, limit, preemption, min_run)
+    given = (guarantee, limit, preemption, min_run, budget)
     parts = [part for part, text in zip(QUOTA_PARTS, given, strict=True) if text is not None]
     if not parts:
-        raise InvalidRequest("give --guarantee, --limit, --preemption or --min-run")
+        raise InvalidRequest("give --guarantee, --limit, --preemption, --min-run or --budget")
     if preemption not in (None, *PREEMPTION):
         raise InvalidRequest(f"--preemption is on, off or inherit, not {preemption!r}")
     settings = RoleSettings(
@@ -225,6 +233,7 @@ def quota_change(
         limit=parse_amounts(limit or ""),
         preemption=PREEMPTION[preemption] if preemption is not None else None,
         min_run_ms=parse_min_run(min_run or "inherit"),
+        budget=parse_budget(budget or "none"),
     )
     return role_change(role, settings, parts)
 
@@ -271,6 +280,8 @@ def _differences(before: View, after: View) -> Iterator[str]:
     if before["min_run_s"] != after["min_run_s"]:
         was, now = (min_run_text(each["min_run_s"]) for each in (before, after))
         yield f"minimum run time {was or 'inherited'} -> {now or 'inherited'}"
+    if before["budget"] != after["budget"]:
+        yield f"budget {before['budget'] or 'none'} -> {after['budget'] or 'none'}"
     if before["entitlement_ppm"] != after["entitlement_ppm"]:
         yield f"entitled to {before['entitlement']:.3f} -> {after['entitlement']:.3f}"
 

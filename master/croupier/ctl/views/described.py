@@ -13,6 +13,7 @@ from croupier.ctl.views import agent as agents
 from croupier.ctl.views import framework as frameworks
 from croupier.ctl.views.framework import framework_lines, reason_lines
 from croupier.ctl.views.role import (
+    budget_text,
     min_run_text,
     past_text,
     preemption_text,
@@ -77,6 +78,8 @@ def role_page(found: View, width: int | None) -> Iterator[str]:
     yield f"  limit: {role['limit']['text'] or 'none'}"
     inherited = "as in the role above"
     yield f"  preemption: {preemption_text(role['preemption']) or inherited}"
+    if role["budget"]:
+        yield f"  budget: {budget_text(role)}"
     yield f"  minimum run time: {min_run_text(role['min_run_s']) or inherited}"
     yield ""
     yield f"{many(role['frameworks'], 'framework')}" + (":" if found["frameworks"] else "")

@@ -29,6 +29,7 @@ _ADVICE = {
     "below the minimum useful amount": "declare a demand: it is offered even small amounts",
     "constraint": "relax the demand's constraints, or add agents that meet them",
     "minimum run time": "wait for it, or a shorter one: croupier quota set {role} --min-run ...",
+    "budget": "wait for the next period, or more: croupier quota set {role} --budget ...",
     "limit": "croupier quota set {role} --limit ..., or wait until tasks of {role} end",
     "guarantee": "{role} is below its guarantee and comes first: croupier quota get {role}",
     "in use": "wait for tasks to end or offers to be answered, or add agents",

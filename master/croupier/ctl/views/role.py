@@ -45,6 +45,14 @@ def past_text(role: View) -> str:
     )
 
 
+def budget_text(role: View) -> str:
+    """Return the budget with the part that is used; empty if there is none."""
+    if not role["budget"]:
+        return ""
+    used = role["budget_used"]
+    return str(role["budget"]) + ("" if used is None else f" ({100 * used:.0f}% used)")
+
+
 def branch(role: str) -> str:
     """Return the last component of a role, indented by its depth."""
     above, _, last = role.rpartition("/")
@@ -98,14 +106,16 @@ QUOTAS = Table(
         amount("LIMIT", "limit", 2),
         Column("PREEMPTION", lambda view: preemption_text(view["preemption"]), rank=3),
         Column("MIN-RUN", lambda view: min_run_text(view["min_run_s"]), rank=3, is_optional=True),
+        Column("BUDGET", budget_text, rank=3, is_optional=True),
         amount("USED", "used", 4),
         amount("OFFERED", "offered", 5),
     ),
-    "no role has a guarantee, a limit or a preemption setting",
+    "no role has a guarantee, a limit, a preemption setting or a budget",
 )
 
 
 def has_quota(role: View) -> bool:
-    """Return whether the role has a guarantee, a limit or a preemption setting."""
+    """Return whether the role has a guarantee, a limit, a preemption setting or a budget."""
     amounts = role["guarantee"]["milli"] or role["limit"]["milli"]
-    return bool(amounts) or role["preemption"] is not None or role["min_run_s"] is not None
+    others = ("preemption", "min_run_s", "budget")
+    return bool(amounts) or any(role[name] is not None for name in others)

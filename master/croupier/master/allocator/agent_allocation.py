@@ -27,7 +27,7 @@ from croupier.master.allocator.back_off import Party
 from croupier.master.allocator.eligibility import Dealt, Eligibility, Fit, Queued
 from croupier.master.allocator.gangs import GangSearch
 from croupier.master.allocator.grant import GangPlace, Grant
-from croupier.master.allocator.node import Leaf
+from croupier.master.allocator.node import Leaf, Turn
 from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.master.allocator.reasons import Cause
 from croupier.master.allocator.reservations import dealt_to_owner
@@ -63,12 +63,13 @@ class AgentAllocation:
         self._eligibility = Eligibility(agent, state, now, backing_off)
         self._eligibility.places_gang = self._place_gang
         self._now = now
-        # Leaves of parties that back off; they are offered the rest after all others.
+        # Leaves that come last; they are dealt the rest after all others.
         self._held_back: set[Leaf] = set()
         # Leaves that are offered nothing, since filters cover what they would be offered.
         self._refused: set[Leaf] = set()
-        # Whether parties that back off may be dealt to by now.
-        self._takes_backing_off = not backing_off
+        # Whether parties that back off, and roles that come last, may be dealt to by now.
+        self._has_last = bool(backing_off or self._tree.turns)
+        self._takes_last = not self._has_last
         # A framework that cannot use the agent cannot for the rest of the visit: what is left
         # only shrinks.
         self._out: set[Leaf] = set()
@@ -180,7 +181,7 @@ class AgentAllocation:
     def _deal_units(self) -> bool:
         one_by_one = self._state.rules.order == "spread"
         eligibility = self._eligibility
-        self._takes_backing_off = not self._backing_off
+        self._takes_last = not self._has_last
         self._held_back.clear()
         while eligibility.left:
             if eligibility.work >= WORK_IN_A_VISIT or (one_by_one and eligibility.dealt):
@@ -188,11 +189,11 @@ class AgentAllocation:
             leaf = self._neediest()
             if leaf is not None:
                 self._deal(leaf)
-            elif self._held_back or self._skips_backing_off():
+            elif self._held_back or self._skips_last():
                 # No other framework can use the rest.
                 self._out -= self._held_back
                 self._held_back.clear()
-                self._takes_backing_off = True
+                self._takes_last = True
                 eligibility.ahead = frozenset(each for each, _ in eligibility.starved)
             else:
                 break
@@ -206,26 +207,29 @@ class AgentAllocation:
             return self._tree.neediest(self._is_eligible, profile, role)
         return owner if owner.is_listed and self._is_eligible(owner) else None
 
-    def _skips_backing_off(self) -> bool:
-        """Return whether a leaf of a party that backs off was skipped as a misfit.
+    def _skips_last(self) -> bool:
+        """Return whether a leaf that comes last was skipped as a misfit.
 
         It decides nothing but which frameworks are ahead from now on.
         """
-        eligibility, backing_off = self._eligibility, self._backing_off
-        if self._takes_backing_off or not (eligibility.starved or eligibility.ahead):
+        eligibility = self._eligibility
+        if self._takes_last or not (eligibility.starved or eligibility.ahead):
             return False
         return any(
-            leaf.kind in self._misfits and leaf.party in backing_off
-            for leaf in self._tree.in_order()
+            leaf.kind in self._misfits and self._comes_last(leaf) for leaf in self._tree.in_order()
         )
+
+    def _comes_last(self, leaf: Leaf) -> bool:
+        return leaf.role_node.turn is not Turn.USUAL or leaf.party in self._backing_off
 
     def _is_eligible(self, leaf: Leaf) -> bool:
         if leaf in self._out or self._is_closed:
             self._passed_over += 1
             return False
-        is_held_back = not self._takes_backing_off and leaf.party in self._backing_off
+        is_held_back = not self._takes_last and self._comes_last(leaf)
         found: Fit | Cause | None = None
-        if leaf.queued or not is_held_back:
+        # Submitted tasks of a party that backs off keep their place in the order.
+        if not is_held_back or (leaf.queued and leaf.role_node.turn is Turn.USUAL):
             found = self._check(leaf, only_queued=is_held_back or leaf in self._refused)
         if isinstance(found, Fit):
             self._fits[leaf] = found

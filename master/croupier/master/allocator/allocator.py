@@ -18,7 +18,7 @@ from croupier.master.allocator.gatherer import Gatherer
 from croupier.master.allocator.grant import Grant, Units
 from croupier.master.allocator.holds import Holds
 from croupier.master.allocator.memberships import DemandChanges
-from croupier.master.allocator.node import Leaf
+from croupier.master.allocator.node import Leaf, Turn
 from croupier.master.allocator.passes import Passes, Promises
 from croupier.master.allocator.past_use import PastUse
 from croupier.master.allocator.pending_demand import Shape
@@ -172,6 +172,17 @@ class Allocator:
         No agent is visited for that: what is free now, nobody could use.
         """
         self._tree.set_past(past)
+
+    def set_turn(self, role: Role, turn: Turn, reason: str = "") -> None:
+        """Set when a role and those below it are dealt to; `reason` says why, in words.
+
+        O(nodes below the role), and O(agents) if that changes it.
+        """
+        leaves = self._tree.set_turn(role, turn, reason)
+        for leaf in leaves:
+            self._demand.relist(leaf)
+        if leaves:
+            self._agents.mark_all_dirty()
 
     # Frameworks.
 

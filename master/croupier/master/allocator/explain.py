@@ -16,7 +16,7 @@ from croupier.master.allocator.back_off import PATIENCE_S
 from croupier.master.allocator.comparison import guaranteed_node, taker_text
 from croupier.master.allocator.eligibility import BOUND, Rejection
 from croupier.master.allocator.gangs import GangSearch
-from croupier.master.allocator.node import Amounts, Leaf, add_amounts
+from croupier.master.allocator.node import Amounts, Leaf, Turn, add_amounts
 from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.master.allocator.reasons import (
     AtLimit,
@@ -44,7 +44,7 @@ _FULL = (Cause.IN_USE, Cause.NOT_USEFUL)
 def of_leaf(leaf: Leaf, state: AllocatorState, now: float) -> Iterator[PassedOver | None]:
     """Yield why the leaf is not dealt more, and None at moments for other work. O(agents)."""
     tree, pool, last = state.tree, state.agents, state.back_off.active(now)
-    cause = _with_any_agent(leaf)
+    cause = _with_any_agent(leaf, tree)
     if cause is not None:
         yield cause
         return
@@ -54,6 +54,10 @@ def of_leaf(leaf: Leaf, state: AllocatorState, now: float) -> Iterator[PassedOve
         yield PassedOver(Cause.NO_AGENTS, 0, detail, leaf.role)
         return
     found: list[PassedOver] = []
+    turn, why_last, role = tree.turn_of(leaf)
+    if turn is Turn.LAST:
+        detail = f"{why_last}: other roles come first"
+        found.append(PassedOver(Cause.BUDGET, 0, detail, leaf.role, role))
     if leaf.party in last and not leaf.queued:
         found.append(_backing_off(leaf, last[leaf.party] - now))
     found += _making_room(leaf, pool)
@@ -160,7 +164,7 @@ def _ranked(reason: PassedOver, leaf: Leaf, tree: Tree) -> PassedOver:
 
 def of_agent(leaf: Leaf, agent: PooledAgent, state: AllocatorState, now: float) -> PassedOver:
     """Return the reason why the leaf is not dealt one agent now; ELIGIBLE if it would be."""
-    cause = _with_any_agent(leaf)
+    cause = _with_any_agent(leaf, state.tree)
     if cause is not None:
         return cause
     if not agent.is_active:
@@ -184,7 +188,7 @@ def of_agent(leaf: Leaf, agent: PooledAgent, state: AllocatorState, now: float) 
     return PassedOver(Cause.ELIGIBLE, 1, detail, leaf.role, agent.agent_id)
 
 
-def _with_any_agent(leaf: Leaf) -> PassedOver | None:
+def _with_any_agent(leaf: Leaf, tree: Tree) -> PassedOver | None:
     """Return the reason why the leaf is dealt no agent at all; None if there is none."""
     if not leaf.is_connected:
         detail = "the framework is not connected"
@@ -201,6 +205,10 @@ def _with_any_agent(leaf: Leaf) -> PassedOver | None:
         met = "all that it wants is offered to it" if is_offered else "it wants nothing more"
         detail = met if leaf.pending else "it wants nothing in this role"
         return PassedOver(Cause.NO_DEMAND, 0, detail, leaf.role)
+    turn, reason, role = tree.turn_of(leaf)
+    if turn is Turn.NEVER:
+        detail = f"{reason}: nothing new is started in it"
+        return PassedOver(Cause.BUDGET, 0, detail, leaf.role, role)
     if leaf.parked_by is not None:
         bound = next((each for _, each in limits.blocked_demand(leaf) if each is not None), None)
         if bound is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any
 
 from sortedcontainers import SortedList
@@ -165,6 +166,14 @@ class Branch(Node):
                 waiting += node.below()
 
 
+class Turn(IntEnum):
+    """When a role is dealt to: in its usual order, after all usual roles, or never."""
+
+    USUAL = 0
+    LAST = 1
+    NEVER = 2
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class RoleNode(Branch):
     """A role.
@@ -172,9 +181,11 @@ class RoleNode(Branch):
     Attributes:
         role: its path; empty at the root.
         waiting: leaves that wait for headroom under the limit here; see `limits`.
+        turn: its turn, or that of a role above it which is later.
     """
 
     role: Role = field(init=False)
+    turn: Turn = Turn.USUAL
     waiting: dict[Leaf, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -292,12 +303,13 @@ class Leaf(Node):
 
     @property
     def is_willing(self) -> bool:
-        """Whether it can receive offers, and has demand that no limit blocks."""
+        """Whether it can receive offers, and has demand that no limit or budget blocks."""
         return (
             self.is_connected
             and self.is_member
             and (not self.is_suppressed or bool(self.queued))
             and self.parked_by is None
+            and self.role_node.turn is not Turn.NEVER
             and self.has_pending
         )
 

@@ -18,7 +18,7 @@ from croupier.master.allocator.agent_allocation import AgentAllocation
 from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.eligibility import Eligibility, Fit
 from croupier.master.allocator.grant import Grant, merged
-from croupier.master.allocator.node import Leaf
+from croupier.master.allocator.node import Leaf, Turn
 from croupier.master.allocator.pending_demand import Shape
 from croupier.master.allocator.state import AllocatorState
 from croupier.model.ids import AgentId, FrameworkId, Role
@@ -105,6 +105,8 @@ class Promises:
         leaf = self._state.members.leaf(framework_id, role)
         if not (agent.is_active and leaf.is_connected and leaf.is_member):
             return False
+        if leaf.role_node.turn is not Turn.USUAL:
+            return False
         if agent.earmark or agent.reservations:
             return False
         scalars = shape.unit.scalars
@@ -131,6 +133,8 @@ class Promises:
         def could_take(leaf: Leaf) -> bool:
             if leaf is own:
                 return True
+            if leaf.role_node.turn is not Turn.USUAL:
+                return False
             is_last = leaf.party in last
             if is_last and not leaf.queued:
                 return False

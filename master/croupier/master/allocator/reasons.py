@@ -55,6 +55,7 @@ class Cause(Enum):
     MAKING_ROOM = "room is being made"
     PREEMPTION = "preemption"
     MIN_RUN = "minimum run time"
+    BUDGET = "budget"
     ELIGIBLE = "eligible"
 
 

@@ -18,7 +18,7 @@ from croupier.master.allocator import limits
 from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.back_off import Party
 from croupier.master.allocator.eligibility import Eligibility, Fit, Rejection
-from croupier.master.allocator.node import DEFAULT, Leaf, RoleNode, limited_at
+from croupier.master.allocator.node import DEFAULT, Leaf, RoleNode, Turn, limited_at
 from croupier.master.allocator.pending_demand import MANY, PendingDemand
 from croupier.master.allocator.reasons import AtLimit, Cause
 from croupier.master.allocator.state import AllocatorState
@@ -110,8 +110,10 @@ def room_for(demand: Demand, state: AllocatorState, now: float) -> Generator[Non
     fitting = on_agents.total()
     beside = fitting - sum(units for place, units in fits if place.owner is not None)
     beside = limits.units_within(unit.scalars, limits.headroom(leaf), beside)
+    turn, blocked, _ = state.tree.turn_of(leaf)
+    is_blocked = turn is Turn.NEVER
     return Room(
-        in_holds + beside,
+        0 if is_blocked else in_holds + beside,
         fitting,
         sorted(on_agents.items(), key=lambda each: (-each[1], each[0])),
         {
@@ -119,7 +121,7 @@ def room_for(demand: Demand, state: AllocatorState, now: float) -> Generator[Non
             for cause, (ids, text) in rejected.items()
             if ids - on_agents.keys()
         },
-        _limit_text(leaf, unit, beside + 1),
+        blocked if is_blocked else _limit_text(leaf, unit, beside + 1),
         full,
     )
 

@@ -18,7 +18,7 @@ from math import lcm
 
 from croupier.master.allocator import limits
 from croupier.master.allocator.entitlements import Entitlements, Q, Ratio, direction_of
-from croupier.master.allocator.node import Amounts, Branch, Leaf, Node, RoleNode, add_amounts
+from croupier.master.allocator.node import Amounts, Branch, Leaf, Node, RoleNode, Turn, add_amounts
 from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.master.allocator.state import AllocatorState
 from croupier.master.allocator.tree import Tree
@@ -257,6 +257,8 @@ class Starvation:
         """Return in words whether and when the master preempts for the leaf."""
         if not leaf.pending:
             return "it declares no demand, so no room is made for it"
+        if leaf.role_node.turn is not Turn.USUAL:
+            return "the budget of its role is used up: no room is made for it"
         excused = self._excused.get(leaf, now) - now
         if excused > 0 and not leaf.queued:
             return f"it declined an offer: no room is made for it for another {excused:.0f} s"
@@ -297,7 +299,7 @@ class Starvation:
             wanted = tuple(leaf.queued.values())
         # Room for a gang is on several agents.
         wanted = [each for each in wanted if each.gang is None]
-        if not wanted or limits.is_blocked(leaf):
+        if not wanted or limits.is_blocked(leaf) or leaf.role_node.turn is not Turn.USUAL:
             return None
         if not may_preempt(leaf, self._rules.is_on) or not self.is_below(projection, leaf):
             return None

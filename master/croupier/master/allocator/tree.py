@@ -22,6 +22,7 @@ from croupier.master.allocator.node import (
     PrincipalNode,
     RoleNode,
     Taker,
+    Turn,
     add_amounts,
     limited_at,
 )
@@ -49,6 +50,7 @@ class Tree:
         askers: the leaves with demand for a resource, by its name.
         kinds: the kinds of the leaves' demand.
         past: the past use of the roles whose weight it changes.
+        turns: the roles with another turn than the usual one, each with its reason in words.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Tree:
         self.askers: dict[str, dict[Leaf, None]] = {}
         self.kinds = Kinds()
         self.past: dict[Role, PastUse] = {}
+        self.turns: dict[Role, tuple[Turn, str]] = {}
         self._arrivals = 0
         for each in self.settings.values():
             self.ordering.note_weight(each)
@@ -171,6 +174,31 @@ class Tree:
         """Return the weight that a role with these settings has now, in thousandths."""
         past = self.past.get(role) if settings.half_life_ms else None
         return settings.weight if past is None else counted_weight(settings.weight, past.factor)
+
+    def set_turn(self, role: Role, turn: Turn, reason: str = "") -> list[Leaf]:
+        """Set when a role is dealt to; return the leaves below it if that changes it.
+
+        The caller relists them. O(nodes below the role).
+        """
+        before = self.turns.pop(role, (Turn.USUAL, ""))[0]
+        if turn is not Turn.USUAL:
+            self.turns[role] = turn, reason
+        role_node = self.roles.get(role)
+        if role_node is None or turn is before:
+            return []
+        self._apply_turn(role_node)
+        below = list(role_node.nodes())
+        for node in below:
+            # Parents come before their children.
+            if isinstance(node, RoleNode):
+                self._apply_turn(node)
+        return [node for node in below if isinstance(node, Leaf)]
+
+    def turn_of(self, leaf: Leaf) -> tuple[Turn, str, Role]:
+        """Return the turn of a leaf, the reason in words, and the role of which it is."""
+        roles = (each.role for each in leaf.path if isinstance(each, RoleNode))
+        found = [(*self.turns[role], role) for role in roles if role in self.turns]
+        return max(found, key=lambda each: each[0], default=(Turn.USUAL, "", leaf.role))
 
     def unpark(self, leaf: Leaf) -> bool:
         """End the leaf's wait at limits; return whether it was newly listed."""
@@ -397,6 +425,13 @@ class Tree:
     def _apply(self, role_node: RoleNode) -> None:
         role_node.settings = self.settings.get(role_node.role, DEFAULT)
         role_node.weight = self.weight_of(role_node.role, role_node.settings)
+        self._apply_turn(role_node)
+
+    def _apply_turn(self, role_node: RoleNode) -> None:
+        own = self.turns.get(role_node.role, (Turn.USUAL, ""))[0]
+        parent = role_node.parent
+        above = parent.turn if isinstance(parent, RoleNode) else Turn.USUAL
+        role_node.turn = max(own, above)
 
     def _next_arrival(self) -> int:
         self._arrivals += 1

@@ -229,6 +229,16 @@ class RoleChanged:
 
 
 @value
+class BudgetReached:
+    """A role has used 80 or 100 percent of its budget; `percent` is that number."""
+
+    role: Role
+    percent: int
+    used_ppm: int
+    budget: str
+
+
+@value
 class UpdateHandled:
     """An agent's update was forwarded, or why it was not."""
 
@@ -342,6 +352,7 @@ Fact = (
     | TaskMoved
     | CallAnswered
     | RoleChanged
+    | BudgetReached
     | PreemptionBegun
     | PreemptionEnded
     | UpdateHandled

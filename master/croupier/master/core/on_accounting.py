@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from croupier.master.core import hold_charges
-from croupier.master.core.effects import Save
+from croupier.master.core.budgets import review_budgets
+from croupier.master.core.effects import Effect, Save
 from croupier.master.core.past_use import past_use
 from croupier.master.core.state import State
 from croupier.master.core.usage_buckets import Account
@@ -39,8 +40,8 @@ def count_changes(state: State) -> None:
     usage.touched_holds.clear()
 
 
-def on_accounting(state: State, wall_ms: int) -> Iterator[Save]:
-    """End an accounting step, and store the accounts that it changed."""
+def on_accounting(state: State, wall_ms: int) -> Iterator[Effect]:
+    """End an accounting step, store the accounts that it changed, and review budgets."""
     closed = state.usage.close(wall_ms)
     for bucket, accounts in closed.changed:
         for account in sorted(accounts):
@@ -48,6 +49,7 @@ def on_accounting(state: State, wall_ms: int) -> Iterator[Save]:
     for bucket in closed.forgotten:
         yield from map(Save, deletions(bucket))
     apply_past_use(state)
+    yield from review_budgets(state)
 
 
 def apply_past_use(state: State) -> None:

@@ -10,6 +10,7 @@ from croupier.master.allocator.entitlements import WhatIf
 from croupier.master.allocator.queries import RoleStatus
 from croupier.master.core import roles
 from croupier.master.core.authorisation import finds_in_role, require
+from croupier.master.core.budgets import review_budgets
 from croupier.master.core.effects import Effect, Happened, Save
 from croupier.master.core.events import OperatorCommand
 from croupier.master.core.facts import RoleChanged
@@ -86,6 +87,7 @@ class UpdateRoles(OperatorCommand[RolesMoved]):
             apply_past_use(state)
             for role, settings in wanted.items():
                 yield from _rescind_over(state, role, settings, now)
+            yield from review_budgets(state)
             after = [queries.role_status(each.role, each.tasks, each.queued) for each in before]
         pairs, named = tuple(zip(before, after, strict=True)), len(wanted)
         omitted = named + len(others) - len(shown)

@@ -37,6 +37,7 @@ class RolePart(Enum):
     PREEMPTION = "preemption"
     MIN_RUN = "min_run_ms"
     HALF_LIFE = "half_life_ms"
+    BUDGET = "budget"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from croupier.master.allocator import Allocator
 from croupier.master.allocator.charges import Charge
@@ -47,6 +47,9 @@ from croupier.model.principal import Principal, PrincipalName
 from croupier.model.resources import NOTHING, Resources, total_of
 from croupier.model.task import Reason, TaskInfo, TaskState
 
+if TYPE_CHECKING:
+    from croupier.master.core.budgets import BudgetStatus
+
 NO_AGENT = AgentId("")
 # Most principals whose permissions are kept ready.
 MAX_PERMISSIONS = 1_000
@@ -71,6 +74,7 @@ class State:
         verdicts: bytes of verdicts that were not marked as seen.
         descriptions: bytes of the text of known tasks.
         usage: what tasks, holds and offers had over time.
+        budgets: how much of their budgets roles had used at the last accounting step.
         initial_roles: settings of the flags, which hold until an operator changes them.
         access: the groups and rules; replaced by `set_access`.
         generation: how often an operator has continued with an older copy of the store.
@@ -110,6 +114,7 @@ class State:
         self.durations = Durations()
         self.owned = OwnedCounts()
         self.usage = UsageLedger()
+        self.budgets: dict[Role, BudgetStatus] = {}
         self.generation = 0
         self.adopts_unproven_until = 0.0
         self.ended_members: list[Task] = []

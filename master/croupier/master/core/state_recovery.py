@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from croupier.master.allocator import Allocator
-from croupier.master.core import hold_charges, on_accounting, records
+from croupier.master.core import budgets, hold_charges, on_accounting, records
 from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.deadlines import AgentTimeout, FailoverTimeout, HoldReview
 from croupier.master.core.frameworks import Framework, FrameworkState
@@ -60,6 +60,8 @@ def recover_state(
     on_accounting.count_changes(state)
     state.usage.note_found()
     on_accounting.apply_past_use(state)
+    for _ in budgets.review_budgets(state):
+        pass  # An earlier master has reported it.
     return state
 
 

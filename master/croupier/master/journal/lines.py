@@ -77,6 +77,7 @@ _FIXED: Final[Mapping[type, str]] = {
     facts.ReservationMade: "reservation-made",
     facts.ReservationChanged: "reservation-changed",
     facts.RoleChanged: "role-changed",
+    facts.BudgetReached: "budget-reached",
     journal.Preempting: "preemption-begun",
     facts.PreemptionEnded: "preemption-ended",
 }
@@ -101,7 +102,7 @@ _PROBLEMS: Final = frozenset(
         *("agent-refused", "agent-tasks-unproven", "agent-unhealthy"),
         *("framework-backed-off", "offers-lapsed"),
         *(_TASKS[state][0] for state in (*FAILURES, TaskState.UNREACHABLE, TaskState.UNKNOWN)),
-        "preemption-begun",
+        *("budget-reached", "preemption-begun"),
     }
 )
 
@@ -303,6 +304,10 @@ _TEXTS: Final[Mapping[type, Callable[[Any, str, str], str]]] = {
     facts.ReservationMade: _reservation_made,
     facts.ReservationChanged: _reservation_changed,
     facts.RoleChanged: _role_changed,
+    facts.BudgetReached: lambda what, _a, _f: (
+        f"Role {what.role} has used {what.used_ppm // 10_000} % of its budget of"
+        f" {_quoted(what.budget)}"
+    ),
     journal.Preempting: _preemption_begun,
     facts.PreemptionEnded: lambda what, _, framework: (
         f"The preempted task {what.task_id} of {framework} {_PREEMPTED[what.outcome]}"

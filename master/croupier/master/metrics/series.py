@@ -151,6 +151,11 @@ def _usage(series: RoleSeries) -> dict[tuple[str, ...], float]:
     }
 
 
+def _budgets(series: RoleSeries) -> dict[str, float]:
+    known = series.state.budgets
+    return {role: known[role].used_ppm / 1_000_000 for role in series.members if role in known}
+
+
 ROLES: Final[tuple[Family[RoleSeries], ...]] = (
     Family(
         "role_dominant_share",
@@ -178,6 +183,12 @@ ROLES: Final[tuple[Family[RoleSeries], ...]] = (
         _usage,
         ("role", "resource"),
         is_counter=True,
+    ),
+    Family(
+        "role_budget_used",
+        "Used part of a role's budget in the present period, up to a minute ago; 1 is all of it.",
+        _budgets,
+        ("role",),
     ),
     Family(
         "role_weight",

@@ -38,6 +38,7 @@ from croupier.v1 import operator_pb2 as pb
 # Causes that lie in a role, mostly another one, with the text for callers that may not view it.
 _ABOUT_A_ROLE: Final[Mapping[Cause, str]] = {
     Cause.LIMIT: "a role is at its limit",
+    Cause.BUDGET: "a role has used up its budget",
     Cause.GUARANTEE: "it went to another {}, in a role below its guarantee",
     Cause.OUTRANKED: "it went to another {}, which comes first",
     Cause.KEPT: "it is reserved for another {}, which comes first",

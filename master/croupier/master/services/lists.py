@@ -178,7 +178,8 @@ def all_roles(
         role = Role(key.replace(_BETWEEN, "/"))
         if not Visibility(state, caller).has_role(role):
             return None
-        return views.view_role(state.allocator.queries.role_status(role, *tasks.of(role)))
+        status = state.allocator.queries.role_status(role, *tasks.of(role))
+        return views.view_role(status, state.budgets.get(role))
 
     return Listed(_name("roles", request), keys, view, caller.name)
 

@@ -11,6 +11,7 @@ from croupier.master.allocator.past_use import PastUse
 from croupier.master.allocator.queries import RoleStatus
 from croupier.master.core.agent_status import AgentStatus, DrainProgress
 from croupier.master.core.agents import Agent, AgentState
+from croupier.master.core.budgets import BudgetStatus
 from croupier.master.core.deadlines import FailoverTimeout
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.hold_charges import idle_in_pool
@@ -91,8 +92,8 @@ def view_master(state: State, now: float, caller: Principal = ANONYMOUS) -> pb.G
     )
 
 
-def view_role(status: RoleStatus) -> pb.RoleView:
-    """Return the view of a role and everything below it."""
+def view_role(status: RoleStatus, budget: BudgetStatus | None = None) -> pb.RoleView:
+    """Return the view of a role and everything below it; `budget` says what is used of its own."""
     past = status.past
     return pb.RoleView(
         role=status.role,
@@ -105,6 +106,7 @@ def view_role(status: RoleStatus) -> pb.RoleView:
         tasks=status.tasks,
         queued=status.queued,
         past_use=None if past is None else _past_use(past),
+        budget_used_ppm=None if budget is None else budget.used_ppm,
     )
 
 

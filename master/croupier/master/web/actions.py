@@ -17,6 +17,7 @@ from croupier.master.web.lists import AGENTS, FRAMEWORKS, HOLDS, RESERVATIONS, T
 from croupier.master.web.table import ApiRoute, Asked, read_duration
 from croupier.model.access import Action, Object, agent_object, role_object
 from croupier.model.attributes import parse_constraint
+from croupier.model.budget import parse_budget
 from croupier.model.errors import Conflict, InvalidRequest, NotFound
 from croupier.model.ids import AgentId, Role
 from croupier.model.preemption import parse_min_run
@@ -206,6 +207,7 @@ def change_of(change: Mapping[str, Any]) -> pb.RoleChange:
         PREEMPTION[change.get("preemption", "inherit")],
         parse_min_run(change.get("min_run", "inherit")),
         read_duration(change.get("half_life", "0s")),
+        parse_budget(change.get("budget", "none")),
     )
     settings.check()
     return pb.RoleChange(role=role, settings=settings_to_wire(settings), parts=parts)

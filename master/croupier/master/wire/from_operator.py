@@ -23,6 +23,7 @@ _PARTS = {
     pb.RoleChange.PART_PREEMPTION: RolePart.PREEMPTION,
     pb.RoleChange.PART_MIN_RUN: RolePart.MIN_RUN,
     pb.RoleChange.PART_HALF_LIFE: RolePart.HALF_LIFE,
+    pb.RoleChange.PART_BUDGET: RolePart.BUDGET,
 }
 
 

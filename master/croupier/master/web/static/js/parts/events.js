@@ -6,7 +6,8 @@ import { clock } from "../text.js";
 /** Kinds of events as the master has them, and those that are problems; a test compares them. */
 export const KINDS = [
   "agent-disconnected", "agent-drained", "agent-gone", "agent-healthy", "agent-operated", "agent-refused", "agent-registered",
-  "agent-stopped", "agent-suspected", "agent-tasks-unproven", "agent-unhealthy", "agent-unreachable", "framework-backed-off",
+  "agent-stopped", "agent-suspected", "agent-tasks-unproven", "agent-unhealthy", "agent-unreachable", "budget-reached",
+  "framework-backed-off",
   "framework-disconnected", "framework-removed", "framework-subscribed", "framework-torn-down", "hold-ended", "hold-made",
   "offers-lapsed", "preemption-begun", "preemption-ended", "reservation-changed", "reservation-made", "role-changed", "task-dropped", "task-error", "task-failed", "task-finished",
   "task-gone", "task-killed", "task-killing", "task-lost", "task-placed", "task-queued", "task-running", "task-starting",
@@ -14,7 +15,7 @@ export const KINDS = [
 ];
 export const PROBLEMS = [
   "agent-disconnected", "agent-gone", "agent-refused", "agent-suspected", "agent-tasks-unproven", "agent-unhealthy",
-  "agent-unreachable", "framework-backed-off", "offers-lapsed", "preemption-begun", "task-dropped", "task-error", "task-failed",
+  "agent-unreachable", "budget-reached", "framework-backed-off", "offers-lapsed", "preemption-begun", "task-dropped", "task-error", "task-failed",
   "task-gone", "task-lost", "task-unknown", "task-unreachable",
 ];
 

@@ -10,6 +10,7 @@ const CAUSES = {
   "does not fit": ["What is free is too small for the units that it wants.", "Demand smaller units, or add larger agents."],
   "below the minimum useful amount": ["What is free is less than a useful amount.", "Declare a demand: it is offered even small amounts."],
   "constraint": ["The agents do not meet its constraints.", "Relax the demand's constraints, or add agents that meet them."],
+  "budget": ["A role has used up its budget for this period.", "Wait for the next period, or raise the budget."],
   "limit": ["A role has reached its limit.", "Raise the limit, or wait until tasks of the role end."],
   "guarantee": ["Another role is below its guarantee and comes first.", ""],
   "in use": ["Everything that it could use is in use or offered.", "Wait for tasks to end or offers to be answered, or add agents."],

@@ -65,5 +65,6 @@ function quota(role) {
   if (role.limit.text) words.push(h("div", null, `at most ${amount(role.limit)}`));
   if (role.preemption !== null && role.preemption !== undefined) words.push(h("div", null, `preemption ${role.preemption ? "on" : "off"}`));
   if (role.min_run_s !== null && role.min_run_s !== undefined) words.push(h("div", null, `minimum run time ${span(role.min_run_s)}`));
+  if (role.budget) words.push(h("div", null, `budget ${role.budget}${role.budget_used === null ? "" : `, ${percent(role.budget_used)} used`}`));
   return words;
 }
