@@ -52,6 +52,7 @@ class Cluster:
         self.tasks = [self._task(number) for number in range(min(2_000, self.size * 4))]
         self.offers = [self._offer(number) for number in range(min(30, self.size))]
         self.holds = [self._hold(number) for number in range(min(30, self.size))]
+        self.reservations = [self._reservation(number) for number in range(3)]
         kinds = ("task-failed", "agent-registered", "preemption-begun", "framework-subscribed")
         for number in range(24):
             self.happen(kinds[number % 4], NOW_MS - 25_000 + number * 1000)
@@ -253,6 +254,29 @@ class Cluster:
             "made_by": "",
             "charged": True,
             "age_s": 60.0 * number,
+        }
+
+    def _reservation(self, number: int) -> View:
+        agents = [
+            {"agent_id": each["agent_id"], "hostname": each["hostname"]}
+            for each in self.agents[: 3 * number]
+        ]
+        return {
+            "reservation_id": f"r-{number}{self.suffix}",
+            "role": self.roles[number % len(self.roles)]["role"],
+            "state": ("waiting", "announced", "active")[number],
+            "begin_time_ms": NOW_MS + 3_600_000 * (1 - number),
+            "end_time_ms": NOW_MS + 3_600_000 * (3 - number),
+            "every_s": 86_400.0 * number,
+            "notice_s": 3600.0,
+            "agents": agents,
+            "wanted": len(agents) + 1,
+            "missing": 1,
+            "least": amount(cpus=1000),
+            "constraints": [],
+            "others": number,
+            "preempts": number > 0,
+            "made_by": "",
         }
 
     def overview(self) -> View:

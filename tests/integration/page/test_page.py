@@ -25,6 +25,7 @@ VIEWS = (
     ("agents", "agent-00001"),
     ("offers",),
     ("holds",),
+    ("reservations",),
     ("fit",),
     ("usage",),
     ("preemptions",),
