@@ -13,6 +13,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from croupier.master.allocator import Grant, Rules, policies
+from croupier.master.allocator.backfill import End
 from croupier.master.allocator.pending_demand import Shape
 from croupier.master.allocator.reservations import Reservation
 from croupier.model.attributes import equals
@@ -45,6 +46,7 @@ class Case:
     def __init__(self) -> None:
         self._fixture = AllocatorFixture()
         self._latest: dict[str, Grant] = {}
+        self._ends: dict[AgentId, list[End]] = {}
         self._roles: dict[str, list[str]] = {}
 
     def run(self, command: str) -> str:
@@ -103,6 +105,13 @@ class Case:
         framework_id, role, agent_id = self._place(name, agent)
         charge = framework_id, role, amount(resources)
         self._fixture.allocator.charges.charge(agent_id, [charge])
+
+    def _do_run(self, name: str, agent: str, resources: str, seconds: str) -> None:
+        """Charge a task that has a declared time, and ends so many seconds from now."""
+        self._do_charge(name, agent, resources)
+        end = self._fixture.now + float(seconds), amount(resources)
+        self._ends.setdefault(AgentId(agent), []).append(end)
+        self._fixture.allocator.know_ends(lambda agent_id: self._ends.get(agent_id, ()))
 
     def _do_end(self, name: str, agent: str, resources: str) -> None:
         self._fixture.allocator.charges.release(*self._place(name, agent), amount(resources))

@@ -13,6 +13,7 @@ from math import inf
 
 from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.back_off import MOMENT_S, party_of
+from croupier.master.allocator.backfill import EndsOf
 from croupier.master.allocator.charges import Charges
 from croupier.master.allocator.gatherer import Gatherer
 from croupier.master.allocator.grant import Grant, Units
@@ -75,6 +76,10 @@ class Allocator:
         self._passes = Passes(state)
         self._gatherer = Gatherer(state)
         self._others_wait = -inf, False
+
+    def know_ends(self, ends_of: EndsOf) -> None:
+        """Ask `ends_of` from now on when tasks end that have a declared time; see `backfill`."""
+        self._state.ends_of = ends_of
 
     def preemptor(self, rules: PreemptionRules) -> Preemptor:
         """Return a preemptor for this allocator's frameworks and agents."""

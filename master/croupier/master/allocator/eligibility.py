@@ -11,22 +11,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import NamedTuple
 
 from croupier.master.allocator import limits, reasons
 from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.back_off import Party
+from croupier.master.allocator.backfill import End, certain_at
 from croupier.master.allocator.comparison import is_ahead
 from croupier.master.allocator.grant import GangPlace, Grant
 from croupier.master.allocator.kinds import counting
 from croupier.master.allocator.node import Leaf, Taker
 from croupier.master.allocator.pending_demand import MANY, PendingDemand
 from croupier.master.allocator.reasons import Cause, Text
-from croupier.master.allocator.reservations import Reservation
+from croupier.master.allocator.reservations import Reservation, seconds_needed
 from croupier.master.allocator.state import AllocatorState
 from croupier.model.attributes import Constraint, bound_to
 from croupier.model.devices import Parts
-from croupier.model.resources import NOTHING, Resources
+from croupier.model.resources import NOTHING, Resources, total_of
 
 # Steps of matching patterns that are as much work as a deal.
 STEPS_PER_WORK = 5_000
@@ -129,7 +131,8 @@ class Eligibility:
         """Check against all free resources; `backing_off`: as of `AgentAllocation`."""
         self._agent, self._tree, self._rules = agent, state.tree, state.rules
         self._agent_count, self._now = len(state.agents.agents), now
-        self._backing_off = backing_off
+        self._backing_off, self._ends_of = backing_off, state.ends_of
+        self._known_ends: tuple[End, ...] | None = None
         self._demanded: dict[str, bool] = {}
         self.left = agent.free
         self.dealt: dict[Leaf, Dealt] = {}
@@ -152,16 +155,27 @@ class Eligibility:
         if owner is not None and not self._agent.serves(leaf):
             text = Text(_HELD, self._agent.held_for, role=owner.role, rival=owner.framework_id)
             return Rejection(Cause.HELD, text)
-        if leaf.pending is None:
+        pending = leaf.queued.values() if only_queued else leaf.pending
+        if pending is None:
             found = self._check_remainder(leaf)
         else:
-            found = self._check_demand(leaf, leaf.queued.values() if only_queued else leaf.pending)
+            found = self._check_demand(leaf, pending)
         if self.starved and isinstance(found, Fit):
             kept_for = self._reserved_for(leaf, found)
             if kept_for is not None:
                 self.is_contended = True
-                return Rejection(Cause.KEPT, reasons.reserved(kept_for))
+                kept = Rejection(Cause.KEPT, reasons.reserved(kept_for))
+                return self._backfill(leaf, pending or (), found) or kept
         return found
+
+    def _backfill(self, leaf: Leaf, pending: Iterable[PendingDemand], kept: Fit) -> Fit | None:
+        """Return the first other fit with a declared time, before which nothing is reserved."""
+        for each in pending:
+            if each.demand.max_completion_ms and each is not kept.pending:
+                found = self._check_shape(leaf, each)
+                if isinstance(found, Fit) and self._reserved_for(leaf, found) is None:
+                    return found
+        return None
 
     def refused(self, leaf: Leaf, candidate: Resources) -> Rejection | None:
         """Return the leaf's rejection by its own filter; None if no filter covers `candidate`."""
@@ -478,7 +492,8 @@ class Eligibility:
         """Return the starved framework that the agent is reserved for, ahead of `taker`.
 
         It lacks a resource that `fit` takes, and is due its unit before `taker` gets more. A
-        framework far behind reserves several agents at once.
+        framework far behind reserves several agents at once. What ends in time may run on them:
+        see `backfill`.
         """
         agent_id, now, hold_s = self._agent.agent_id, self._now, self._rules.hold_s
         takes = fit.room if fit.pending is None else fit.pending.demand.unit
@@ -491,8 +506,36 @@ class Eligibility:
             units = 1 + leaf.reservations.count_without(agent_id)
             if leaf in self.ahead or is_ahead(self._tree, taker, leaf, unit.scalars, units):
                 self._wake_by(leaf.reservations.add(agent_id, now, hold_s))
-                return leaf
+                if not self._ends_before(leaf, unit, fit):
+                    return leaf
         return None
+
+    def _ends_before(self, starved: Leaf, unit: Resources, fit: Fit) -> bool:
+        """Return whether a fit ends by the time at which the unit of a starved leaf fits for sure.
+
+        That time is never later than it was before in the same reservation: what has been dealt,
+        and is not launched yet, would make it look later.
+        """
+        if fit.pending is None or not fit.pending.demand.max_completion_ms:
+            return False
+        dealt = [
+            (self._ends_at(pending), total_of([pending.demand.unit] * units))
+            for each in self.dealt.values()
+            for pending, units in each.units.items()
+            if pending.demand.max_completion_ms
+        ]
+        if self._known_ends is None:
+            self._known_ends = tuple(self._ends_of(self._agent.agent_id))
+            self.work += len(self._known_ends) // 20
+        ends = (*self._known_ends, *dealt)
+        agent_id = self._agent.agent_id
+        fits_at = min(certain_at(unit, self.left, ends), starved.reservations.promised(agent_id))
+        if not self.is_asked and fits_at > -inf:
+            starved.reservations.promise(agent_id, fits_at)
+        return self._ends_at(fit.pending) <= fits_at
+
+    def _ends_at(self, pending: PendingDemand) -> float:
+        return self._now + seconds_needed(pending.demand.max_completion_ms)
 
     def _may_reserve(self, leaf: Leaf) -> bool:
         agent_id, now = self._agent.agent_id, self._now

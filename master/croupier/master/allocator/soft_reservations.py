@@ -7,6 +7,7 @@ most 1 agent, plus 1 in 8 of all agents. So do all frameworks of a principal in 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 
 from croupier.model.ids import AgentId
 
@@ -44,10 +45,12 @@ class Reserved:
 class SoftReservations:
     """The agents that are reserved for one framework."""
 
-    __slots__ = ("_own", "_shared")
+    __slots__ = ("_own", "_promised", "_shared")
 
     def __init__(self) -> None:
         self._own = Reserved()
+        # When the unit fits on each agent at the latest; with the end of that reservation.
+        self._promised: dict[AgentId, tuple[float, float]] = {}
         self._shared: Reserved | None = None
 
     def __iter__(self) -> Iterator[AgentId]:
@@ -86,6 +89,15 @@ class SoftReservations:
         """Return whether the agent is reserved now."""
         return self._own.until.get((self, agent_id), now) > now
 
+    def promised(self, agent_id: AgentId) -> float:
+        """Return when the unit fits on a reserved agent at the latest; inf if none was noted."""
+        end, at = self._promised.get(agent_id, (inf, inf))
+        return at if end == self._own.until.get((self, agent_id)) else inf
+
+    def promise(self, agent_id: AgentId, at: float) -> None:
+        """Note when the unit fits on a reserved agent at the latest; see `backfill`."""
+        self._promised[agent_id] = self._own.until[self, agent_id], at
+
     def count_without(self, agent_id: AgentId) -> int:
         """Return how many other agents are reserved, for the principal if there is one."""
         return self._count() - ((self, agent_id) in self._own.until)
@@ -93,6 +105,7 @@ class SoftReservations:
     def discard(self, agent_id: AgentId) -> None:
         """End the reservation of the agent."""
         self._own.until.pop((self, agent_id), None)
+        self._promised.pop(agent_id, None)
         if self._shared is not None:
             self._shared.until.pop((self, agent_id), None)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from croupier.master.allocator.agent_pool import AgentPool, Useful
 from croupier.master.allocator.back_off import BackOff
+from croupier.master.allocator.backfill import EndsOf, no_ends
 from croupier.master.allocator.gathering import Gatherings
 from croupier.master.allocator.limits import LimitWaiters
 from croupier.master.allocator.memberships import Memberships
@@ -55,6 +56,7 @@ class AllocatorState:
         waiters: leaves that wait for headroom under a limit.
         back_off: parties that left offers unanswered, and come last for some time.
         gatherings: gangs for which room is gathered.
+        ends_of: returns when tasks of an agent end that have a declared time.
     """
 
     def __init__(
@@ -69,3 +71,4 @@ class AllocatorState:
         self.waiters = LimitWaiters(self.tree, self.agents)
         self.back_off = BackOff()
         self.gatherings = Gatherings(self.agents)
+        self.ends_of: EndsOf = no_ends

@@ -8,13 +8,15 @@ role and framework only.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
 from croupier.master.allocator import Allocator
+from croupier.master.allocator.backfill import End
 from croupier.master.allocator.charges import Charge
+from croupier.master.allocator.reservations import seconds_needed
 from croupier.master.core.agents import Agent
 from croupier.master.core.deadlines import Deadline
 from croupier.master.core.durations import Durations
@@ -89,6 +91,7 @@ class State:
         self.epoch = int(epoch) if is_number(epoch) else 1
         self.settings = settings
         self.allocator = allocator
+        allocator.know_ends(self._ends_of)
         self.agents: dict[AgentId, Agent] = {}
         self.frameworks: dict[FrameworkId, Framework] = {}
         self.offers: dict[OfferId, Offer] = {}
@@ -483,6 +486,14 @@ class State:
             hold_id=task.hold_id,
             requeues=0 if task.requeue is None else task.requeue.count,
         )
+
+    def _ends_of(self, agent_id: AgentId) -> Iterator[End]:
+        """Yield when tasks of an agent will have ended that have a declared time. O(its tasks)."""
+        agent = self.agents.get(agent_id)
+        for task in agent.tasks.values() if agent is not None else ():
+            time_ms = task.info.max_completion_ms
+            if task.is_active and not task.held and task.placed is not None and time_ms:
+                yield task.placed + seconds_needed(time_ms), task.info.resources
 
     def used(self, agent: Agent) -> Resources:
         """Return the resources of an agent that its tasks hold, or held when it was connected."""
