@@ -37,8 +37,8 @@ SLOWLY = (
 )
 # The shells hold on to their 4 MiB: without a command after it, `sleep` replaces the shell.
 IN_MANY = (
-    "for i in $(seq 12); do (x=$(head -c 4m /dev/zero | tr '\\0' a); sleep 60; :) & done;"
-    " wait; exit 3"
+    "for i in $(seq 12); do (x=$(head -c 4m /dev/zero | tr '\\0' a); sleep 5; :) & done; wait;"
+    " exit 3"
 )
 NO_BOUNDS, SMALL = Bounds(), Bounds(32 * MIB, 16 * MIB, 500, 50_000, 10)
 SPIN = "while :; do :; done"
