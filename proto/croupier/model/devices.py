@@ -220,6 +220,11 @@ class Inventory:
         found = needs or needs_of(unit, None)
         return tuple(need for need in found if need.kind in self.kinds or need.request)
 
+    def serves(self, slots: Slots, unit: Resources, needs: Sequence[DeviceNeed]) -> bool:
+        """Return whether a unit may need one of the devices that these slots are of."""
+        devices = self.by_device(slots)
+        return any(need.suits(each) for need in self.needs(unit, needs) for each in devices)
+
     def parts(self, free: Resources, needs: Sequence[DeviceNeed], most: int) -> list[Parts]:
         """Return slots for as many units as `free` has room for, at most `most`."""
         found: list[Parts] = []

@@ -35,10 +35,7 @@ def check_task(task: TaskInfo) -> None:
         raise InvalidRequest(f"the task's name is longer than {MAX_NAME} characters")
     if not task.resources:
         raise InvalidRequest("the task asks for no resources")
-    if task.devices is not None:
-        task.devices.check(task.resources)
-    if task.resources["gpus"] % 1000 and (task.devices is None or task.devices.kind != "gpus"):
-        raise InvalidRequest("gpus must be whole; a part of one is asked for by a device request")
+    _check_devices(task)
     check_grace(task.grace_ms)
     if len(task.labels) > MAX_LABELS or any(
         len(key) > MAX_LABEL or len(value) > MAX_LABEL for key, value in task.labels
@@ -85,6 +82,14 @@ def _check_member(task: TaskInfo) -> None:
         raise InvalidRequest("a task of a gang cannot use volumes")
     if task.isolation.no_network:
         raise InvalidRequest("a task of a gang needs the network: its gang is on several agents")
+
+
+def _check_devices(task: TaskInfo) -> None:
+    request = task.devices
+    if request is not None:
+        request.check(task.resources)
+    if task.resources["gpus"] % 1000 and (request is None or request.kind != "gpus"):
+        raise InvalidRequest("gpus must be whole; a part of one is asked for by a device request")
 
 
 def _check_executor(task: TaskInfo) -> None:

@@ -30,7 +30,7 @@ from croupier.master.allocator.node import Branch, Leaf, Node, diverging
 from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.master.allocator.starvation import ShareProjection, Starving, is_below, may_preempt
 from croupier.master.allocator.tree import Tree
-from croupier.model.devices import Slots, slots_as_resources, slots_of
+from croupier.model.devices import Inventory, Slots, slots_as_resources, slots_of
 from croupier.model.ids import AgentId
 from croupier.model.resources import Resources, sum_of
 
@@ -232,15 +232,20 @@ class _ShapeSearch:
 
     def _helps(self, victim: Holding, free: Resources) -> bool:
         """Return whether the victim has a resource that is still short."""
+        slots, inventory = slots_of(victim.resources), self._inventory(victim.agent_id)
+        if inventory is not None and inventory.serves(slots, self._unit, self._pending.needs):
+            # Devices may be enough in number, and not in one group.
+            return True
         for name, milli in self._needed.items():
+            is_named = inventory is not None and name in inventory.kinds
             ranges = name in victim.resources.ranges
-            if (victim.resources[name] or ranges) and (ranges or free[name] < milli):
+            has_some = (victim.resources[name] and not is_named) or ranges
+            if has_some and (ranges or free[name] < milli):
                 return True
-        # Devices may be enough in number, and not of the right kind.
-        inventory = self._search.agents[victim.agent_id].inventory
-        if inventory is None or not slots_of(victim.resources):
-            return False
-        return bool(inventory.needs(self._unit, self._pending.needs))
+        return False
+
+    def _inventory(self, agent_id: AgentId) -> Inventory | None:
+        return self._search.agents[agent_id].inventory
 
     def _is_legal(self, victim: Holding) -> bool:
         """Return whether the victim may be taken back; see the docstring of this module."""
