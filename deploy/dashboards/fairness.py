@@ -79,9 +79,10 @@ FAIRNESS: Final = Dashboard(
         ),
         Panel(
             "Weights, guarantees and limits",
-            "Settings of roles. A guarantee or limit of mem and disk is in bytes.",
+            "Settings of roles, and the factor of past use. Limits of mem and disk are in bytes.",
             {
                 "weight {{role}}": "croupier_role_weight",
+                "factor of past use {{role}}": "croupier_role_weight_factor",
                 "guarantee {{role}} {{resource}}": "croupier_role_guarantee",
                 "limit {{role}} {{resource}}": "croupier_role_limit",
             },

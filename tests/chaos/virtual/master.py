@@ -25,7 +25,7 @@ from croupier.master.core.effects import (
     Send,
     SessionId,
 )
-from croupier.master.core.events import AccountingDue, Claim, SessionEnded
+from croupier.master.core.events import Claim, SessionEnded
 from croupier.master.core.messages import Heartbeat, Registered, ToAgent, ToFramework
 from croupier.master.core.records import MasterRecord, Record, Registry
 from croupier.master.core.settings import Settings
@@ -49,10 +49,6 @@ if TYPE_CHECKING:
     from tests.chaos.virtual.judge import Judge
 
 COMMIT_TIMEOUT_S = 4.0
-# More often than in a real master, whose terms are longer.
-ACCOUNT_S = 10.0
-# 2026-11-27 12:00 UTC.
-EPOCH_MS = 1_795_780_800_000
 
 
 class MasterProcess(Process):
@@ -171,7 +167,6 @@ class MasterProcess(Process):
         self.clock.trace(f"{self.name} leads as {record.master_id}")
         self.term = Term(self.name, record, revision, state, elected.commits)
         self._begin_commit([Save(record)], [record])
-        self.later(ACCOUNT_S, partial(self._account, self.term))
 
     def _unknown_to(self, elected: reg.Elected) -> StorePosition | None:
         """Return the position that ended the last term, if the store does not know it."""
@@ -179,12 +174,6 @@ class MasterProcess(Process):
         record = elected.registry.master or MasterRecord("c", 0)
         lineage = Lineage(record, lambda: elected.commits)
         return None if claim is None or lineage.place(claim) is Claim.KNOWN else claim
-
-    def _account(self, term: Term | None) -> None:
-        """End an accounting step of this term, and later the next."""
-        if term is not None and self.term is term:
-            self.put(AccountingDue(EPOCH_MS + round(self.clock.now() * 1000)))
-            self.later(ACCOUNT_S, partial(self._account, term))
 
     def _end_term(self, why: str) -> None:
         if self.term is None:
@@ -251,8 +240,6 @@ class MasterProcess(Process):
             self._begin_commit(batch.effects, records)
 
     def _event_of(self, term: Term, end: End | None, message: object) -> Event | None:
-        if isinstance(message, AccountingDue):
-            return message
         if end is None:
             assert isinstance(message, Asked)
             request = next(self._numbers)

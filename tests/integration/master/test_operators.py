@@ -136,7 +136,14 @@ async def test_role_settings_take_effect_and_survive_a_restart(tmp_path: Path) -
         "store": StoreChoice(tmp_path / "master.db"),
         "weights": Weights.parse("ads=2,web=3"),
     }
-    settings = RoleSettings(5000, {"cpus": 500}, {"cpus": 1000}, {"cpus": 2000, "gpus": 0}, True)
+    settings = RoleSettings(
+        5000,
+        {"cpus": 500},
+        {"cpus": 1000},
+        {"cpus": 2000, "gpus": 0},
+        preemption=True,
+        half_life_ms=604_800_000,
+    )
     async with running_master(**options) as master, make_channel(master.address) as channel:
         operator = OperatorServiceStub(channel)
         would = await operator.UpdateRoles(update(change("ads/prod", settings), dry_run=True))
@@ -172,6 +179,7 @@ async def test_metrics_export_role_settings() -> None:
             lines = (await answer.text()).splitlines()
     for line in (
         'croupier_role_weight{role="ads/prod"} 2.0',
+        'croupier_role_weight_factor{role="ads/prod"} 1.0',
         'croupier_role_guarantee{resource="cpus",role="ads/prod"} 1.5',
         'croupier_role_limit{resource="mem",role="ads/prod"} 1.073741824e+09',
         'croupier_role_dominant_share{role="ads/prod"} 0.0',

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from croupier.master.core.agent_commands import Deactivate, Drain, MarkGone, Reactivate
+from croupier.master.core.events import AccountingDue
 from croupier.master.core.framework_commands import OperatorKill
 from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.roles import RoleChange
@@ -15,6 +17,11 @@ from tests.chaos.virtual.variety import ROLES
 
 if TYPE_CHECKING:
     from tests.chaos.virtual.world import World
+
+# 2026-11-27 12:00 UTC.
+EPOCH_MS: Final = 1_795_780_800_000
+# Accounting steps after a half-life was set.
+ACCOUNTED_S: Final = (3.0, 10.0, 30.0)
 
 
 def drain(world: World, fault: Fault) -> bool:
@@ -46,8 +53,16 @@ def operator_kill(world: World, fault: Fault) -> bool:
     )
 
 
+def account(world: World) -> None:
+    """End an accounting step, which changes weights by past use."""
+    wall_ms = EPOCH_MS + round(world.clock.now() * 1000)
+    world.ask(lambda _: AccountingDue(wall_ms), lambda _: None)
+
+
 def weight(world: World, fault: Fault) -> bool:
     half_life_ms = MIN_HALF_LIFE_MS if fault.salt % 2 else 0
     settings = RoleSettings(1 + fault.salt % 5000, half_life_ms=half_life_ms)
     change = RoleChange(Role(ROLES[fault.who % len(ROLES)]), settings)
+    for delay_s in ACCOUNTED_S if half_life_ms else ():
+        world.clock.after(delay_s, partial(account, world))
     return world.ask(lambda request: UpdateRoles(request, (change,)), lambda _: None)
