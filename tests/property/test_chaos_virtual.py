@@ -77,6 +77,8 @@ FIRST_SEEDS = {
     "volume: task placed elsewhere": 4,
     "volume: given to another owner": 4,
     "volume: lost in failover": 14,
+    "requeue: before the end": 135,
+    "requeue: numbers from 1": 198,
     "sdk: end shown twice": 11,
     "sdk: messages sent again": 41,
     "master: a message to another framework": 8,

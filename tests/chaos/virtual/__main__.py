@@ -46,7 +46,8 @@ def chaos(first: int, number: int, processes: int) -> int:
         f"virtual chaos: seeds {first} to {first + number - 1}, {steps} steps, {happened} events,"
         f" {tasks} tasks ({seen['lined up']} lined up in {lined} seeds,"
         f" {seen['started from a line']} started from a line, {seen['returned']} returned),"
-        f" {seen['started in groups']} started in groups, {seen['messages']} messages"
+        f" {seen['requeued']} requeued, {seen['started in groups']} started in groups,"
+        f" {seen['messages']} messages"
         f" ({seen['messages arrived']} arrived, {seen['messages dropped']} dropped),"
         f" {injected.total()} faults ({faults}),"
         f" {violations} violations, {time.monotonic() - started:.1f} s",

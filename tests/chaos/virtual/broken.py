@@ -32,6 +32,7 @@ from croupier.master.core import (
     hold_charges,
     on_accept,
     on_hold,
+    on_requeue,
     on_sync,
     on_task,
     state_recovery,
@@ -51,10 +52,20 @@ from croupier.master.core.tasks import Task, TaskHold
 from croupier.master.core.unit_checks import UnitVerdicts
 from croupier.model.agent_orders import ExecutorMessage
 from croupier.model.ids import AgentId, FrameworkId, HoldId, Role
-from croupier.model.task import Reason, TaskInfo, TaskState
+from croupier.model.task import Reason, TaskInfo, TaskState, TaskStatus
 from croupier.sdk.core.updates import UpdateBook, UpdateDecision
 from tests.chaos.virtual.agent import AgentProcess
 from tests.chaos.virtual.agent_session import AgentSession
+
+
+def requeues_early(state: State, task: Task, status: TaskStatus) -> bool:
+    is_ending = status.state is TaskState.KILLING and status.reason is Reason.PREEMPTED
+    is_new = task.agent_id == status.agent_id and status.sequence > task.sequence
+    return is_ending and is_new and on_requeue.is_preempted(state, task)
+
+
+def numbers_from_1(_: int) -> PendingUpdates:
+    return PendingUpdates()
 
 
 def nothing(*_: object) -> Iterator[Effect]:

@@ -56,8 +56,9 @@ class Judge(MasterJudge):
 
     def _note_ends(self, statuses: Iterable[TaskStatus]) -> None:
         for status in statuses:
-            if status.state.is_terminal:
-                self.histories[status.task_id].is_over = True
+            history = self.histories[status.task_id]
+            if status.state.is_terminal and status.sequence + 1 not in history.restarts:
+                history.is_over = True
 
     def _come_groups(self, agent: AgentProcess, effects: list[fx.Effect]) -> None:
         for effect in effects:
@@ -95,8 +96,9 @@ class Judge(MasterJudge):
     def _note_line(self, agent: AgentProcess, event: AgentEvent, effects: list[fx.Effect]) -> None:
         """Note which lined-up tasks must not start any more, before they are ordered again."""
         tasks = agent.state.tasks
-        if isinstance(event, LaunchTask):
-            self.histories[event.task.task_id].recalled.discard(agent.name)
+        if isinstance(event, LaunchTask | TaskLaunch):
+            order = event if isinstance(event, LaunchTask) else event.order
+            self.histories[order.task.task_id].recalled.discard(agent.name)
         elif isinstance(event, RecallTask) and (event.framework_id, event.task_id) not in tasks:
             self.histories[event.task_id].recalled.add(agent.name)
         for effect in effects:

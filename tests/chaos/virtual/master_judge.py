@@ -123,6 +123,11 @@ class MasterJudge:
                 return
         must(task_id in self.histories, f"{task_id} is recorded, and no framework launched it")
         history = self.histories[task_id]
+        if isinstance(record, TaskRecord) and record.requeue is not None:
+            again = record.requeue
+            if again.count > history.requeues:
+                self.seen["requeued"] += 1
+                history.on_requeued(again.count, again.sequence)
         if isinstance(record, TaskRecord) and record.queued is None:
             # A task that is withdrawn while it is queued has no agent: it is never charged.
             if record.agent_id and not (history.placed or self.is_store_old):

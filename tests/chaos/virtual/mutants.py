@@ -399,6 +399,14 @@ MUTANTS = {
         "a successor does not know that a hold is a volume",
         _one(state_recovery, "_recover_hold", broken.recalls_no_volume),
     ),
+    "requeue: before the end": Mutant(
+        "a preempted task is queued again while it is being killed",
+        _one(on_agent, "ends_run", broken.requeues_early),
+    ),
+    "requeue: numbers from 1": Mutant(
+        "an agent numbers the updates of a further run from 1",
+        _one(status_updates, "PendingUpdates", broken.numbers_from_1),
+    ),
     "sdk: end shown twice": Mutant(
         "a handled update is passed to the handler again",
         _one(UpdateBook, "decide", broken.shows_again),

@@ -46,6 +46,8 @@ class TaskHistory:
         excused: whether its end need not arrive, since its framework was removed.
         failed_ends: runs of programs whose handler failed on its end as an answer to RECONCILE.
         is_over: whether its agent has reported its end.
+        requeues: how often it was requeued, in the newest store.
+        restarts: the numbers of the first updates of its further runs.
         group: all tasks that were asked for with it as its group.
     """
 
@@ -70,7 +72,17 @@ class TaskHistory:
     excused: bool = False
     is_over: bool = False
     failed_ends: set[str] = field(default_factory=set)
+    requeues: int = 0
+    restarts: set[int] = field(default_factory=set)
     group: tuple[TaskId, ...] = ()
+
+    def on_requeued(self, count: int, sequence: int) -> None:
+        """Check that a run has ended before the ledger has its task as queued again."""
+        must(self.run is None or not self.run.lives, "it is requeued, and still runs")
+        self.requeues = count
+        self.restarts.add(sequence + 1)
+        self.run, self.machine = None, None
+        self.placed = self.lined_up = self.is_over = False
 
     def check_order(self, client: str, status: TaskStatus, is_newest: bool) -> None:
         """Check that an update follows those that the program has received before.
@@ -83,6 +95,8 @@ class TaskHistory:
             # A later run of the program knows everything that was acknowledged.
             follows = number == (last or 0) + 1 or number == MASTER_SEQUENCE != last
             # Earlier updates are not sent once RECONCILE was answered with the end.
+            # The master itself takes the end of a run after which a task is requeued.
+            follows = follows or (number in self.restarts and number > (last or 0))
             follows = follows or (status.state.is_terminal and client in self.failed_ends)
             must(follows, f"{client} is shown {shown} after {last}")
         self.sequences[client] = number

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
+from zlib import crc32
 
 from croupier.master.core.settings import Settings
 from croupier.model.ids import Role
@@ -62,6 +63,14 @@ def settings(random: Random) -> Settings:
         unreachable_agents=random.choice((1, 10_000)),
         unacknowledged=random.choice((2, 10_000)),
     )
+
+
+def preempts(seed: str) -> bool:
+    """Return whether masters preempt tasks in the world of a seed, and requeue some of them.
+
+    In some worlds only, so that most seeds find the same mutants as before.
+    """
+    return crc32(f"{seed}/preemption".encode()) % 8 == 7
 
 
 def habits(random: Random) -> Habits:

@@ -14,10 +14,12 @@ from croupier.master.core.messages import Offered
 from croupier.model.demand import Placement
 from croupier.model.executor import MAX_MESSAGE_DATA, ExecutorSpec
 from croupier.model.ids import AgentId, HoldId, TaskId
+from croupier.model.preemption import TaskPreemption
 from croupier.model.resources import Resources
 from croupier.model.task import Command, TaskInfo
 from croupier.model.task_group import GroupPart, TaskGroup
 from croupier.model.volume import VolumeMount
+from tests.chaos.virtual import variety
 
 if TYPE_CHECKING:
     from tests.chaos.virtual.framework import FrameworkProcess
@@ -46,6 +48,7 @@ class Workload:
         self._framework = framework
         # Random numbers of their own, so that seeds find the same mutants as before.
         self._submitting = Random(crc32(f"{seed}/{framework.name}/submit".encode()))
+        self._requeues = variety.preempts(seed)
         self.submits = self._submitting.random() < 0.5
         self._bursting = Random(crc32(f"{seed}/{framework.name}/burst".encode()))
         self._bursts = MOST_BURSTS if self._bursting.random() < 0.7 else 0
@@ -79,7 +82,9 @@ class Workload:
             number = min(random.randint(0, 4), most)
             size = Resources.parse(random.choice(SUBMITTED_SIZES))
             known = sorted(self._volumes)
-            tasks = tuple(self._with_volume(self.task(size), known) for _ in range(number))
+            tasks = tuple(
+                self._requeued(self._with_volume(self.task(size), known)) for _ in range(number)
+            )
             if tasks:
                 framework.submitted |= {task.task_id for task in tasks}
                 bound = random.choice((None, None, 1))
@@ -282,6 +287,12 @@ class Workload:
             accept = replace(accept, holds=(*accept.holds, volume))
         here = [key for key, place in self._volumes.items() if place == offered.agent.agent_id]
         return replace(accept, tasks=tuple(self._with_volume(task, here) for task in accept.tasks))
+
+    def _requeued(self, task: TaskInfo) -> TaskInfo:
+        """Return the task, in some worlds mostly as one that runs again when it is preempted."""
+        if not self._requeues or crc32(task.task_id.encode()) % 4 == 0:
+            return task
+        return replace(task, preemption=TaskPreemption(requeue=True))
 
     def _with_volume(self, task: TaskInfo, likely: Sequence[HoldId]) -> TaskInfo:
         """Return the task, at times with a `likely` volume, or one that it may not have."""

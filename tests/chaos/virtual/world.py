@@ -21,9 +21,10 @@ from tests.chaos.virtual.faults import Fault, drawn
 from tests.chaos.virtual.framework import FrameworkProcess
 from tests.chaos.virtual.injectors import INJECTORS
 from tests.chaos.virtual.judge import Judge
-from tests.chaos.virtual.machine import Machine
+from tests.chaos.virtual.machine import Key, Machine
 from tests.chaos.virtual.master import MasterProcess
 from tests.chaos.virtual.network import Network
+from tests.chaos.virtual.preemption import PreemptTask
 from tests.chaos.virtual.process import Process
 from tests.chaos.virtual.task_history import Violation, must
 from tests.chaos.virtual.term import Term
@@ -109,6 +110,8 @@ class World:
             process.start()
         for fault in self.faults:
             self.clock.at(fault.at, lambda fault=fault: self._inject(fault))  # type: ignore[misc]
+        if variety.preempts(str(self.seed)):
+            self._preempt(Random(f"{self.seed} preempt"))
         self.clock.run(self.until)
         self._heal()
         self._settle()
@@ -120,6 +123,13 @@ class World:
         self.clock.trace(f"fault: {fault}")
         if INJECTORS[fault.kind](self, fault):
             self.injected[fault.kind] += 1
+
+    def _preempt(self, random: Random) -> None:
+        """Have a master preempt one of the live tasks now and then."""
+        live = [run.key for machine in self.machines for run in machine.live]
+        if live:
+            self.ask(partial(_preempted, random.choice(live)), _ignore)
+        self.later(random.uniform(0.1, 1.5), lambda: self._preempt(random))
 
     def put_back(self, copy: reg.Copy) -> None:
         """Kill all masters, and replace the store."""
@@ -353,6 +363,12 @@ class World:
             left += [f"{agent.name} has volume {each}" for each in agent.machine.volumes]
         left += [f"the registry has task {key}" for key in self.registry.durable.tasks]
         return left
+
+
+def _preempted(key: Key, request: int) -> PreemptTask:
+    """Return the command to preempt a task."""
+    framework_id, task_id = key
+    return PreemptTask(request, task_id, framework_id, None)
 
 
 def _ignore(_: object) -> None:
