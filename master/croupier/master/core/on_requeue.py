@@ -24,9 +24,11 @@ def is_preempted(state: State, task: Task) -> bool:
 
     It ends if its framework or an operator has killed it since.
     """
-    framework = state.frameworks[task.framework_id]
+    # It is forgotten with the last task of a framework that was removed.
+    framework = state.frameworks.get(task.framework_id)
     return (
-        task.requeue is not None
+        framework is not None
+        and task.requeue is not None
         and task.kill is not None
         and task.kill.reason is Reason.PREEMPTED
         and not task.state.is_terminal

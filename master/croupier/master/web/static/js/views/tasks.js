@@ -77,6 +77,7 @@ function detailsOf(task, live) {
       ["Command", command ? h("code", null, command) : ""],
       ["Group", task.group ? `${task.group.group_id}, its ${task.group.part}` : ""],
       ["Hold", task.hold_id],
+      ["Requeued", task.requeues ? `${task.requeues} × after preemption` : ""],
       ["Volumes", (task.volumes ?? []).map((mount) => `${mount.volume_id} at ${mount.path}`).join(", ")],
       ["Isolation", words.join(", ")],
       ["Secrets", (task.secrets ?? []).join(", ")],
