@@ -176,6 +176,8 @@ async def test_agents_are_changed_after_a_dry_run(api: Api) -> None:
 
 
 async def test_dry_runs_count_the_holds_that_would_end(api: Api) -> None:
+    # What its framework is offered cannot be held.
+    await api.post(f"/api/v1/frameworks/{api.framework}/teardown")
     async with RawAgent(api.master.address) as agent:
         resources = resources_to_wire(Resources.parse("cpus:4;disk:10GB"))
         await agent.register(resources=resources, isolation=["volumes"])
