@@ -16,6 +16,7 @@ from croupier.agent.core.records import TaskRecord as AgentTaskRecord
 from croupier.master.core import calls
 from croupier.master.core.agent_commands import AgentAction, Deactivate, Drain, MarkGone, Reactivate
 from croupier.master.core.agent_status import AgentStatus
+from croupier.master.core.records import task_key
 from croupier.model.agent_orders import LaunchTask, RecallTask
 from croupier.model.ids import TaskId
 from croupier.model.resources import total_of
@@ -93,6 +94,15 @@ class Judge(MasterJudge):
             is_known = history.run is not None or history.is_over or other in recorded
             must(is_known, f"{task_id} starts, and {other} of its group is not recorded")
 
+    def _check_gang(self, run: Run) -> None:
+        """Check that the others of a gang are placed: the ledger has them on agents, or no more."""
+        framework_id, task_id = run.key
+        ledger = self.registry().tasks
+        for other in self.histories[task_id].gang:
+            record = ledger.get(task_key(framework_id, other))
+            is_placed = record is None or record.queued is None
+            must(is_placed or self.is_store_old, f"{task_id} starts, and {other} is queued")
+
     def _note_line(self, agent: AgentProcess, event: AgentEvent, effects: list[fx.Effect]) -> None:
         """Note which lined-up tasks must not start any more, before they are ordered again."""
         tasks = agent.state.tasks
@@ -146,6 +156,9 @@ class Judge(MasterJudge):
         ended = bool(history.ends) and machine.name not in self.gone and not self.is_store_old
         must(not ended, f"{task_id} is started after its terminal update")
         history.run, history.machine = run, machine
+        if history.gang:
+            self.seen["started in gangs"] += 1
+            self._check_gang(run)
         if history.group:
             self.seen["started in groups"] += 1
             if machine.name not in self.damaged:
@@ -177,6 +190,8 @@ class Judge(MasterJudge):
                     group_id = task.group_id
                     unit = [each.task_id for each in tasks if each.group_id == group_id]
                     history.group = tuple(unit) if group_id else ()
+                    members = tuple(each.task_id for each in tasks)
+                    history.gang = members if task.gang is not None else ()
             case calls.Kill(task_id):
                 self.histories[task_id].killers.add("framework")
             case calls.Withdraw(task_ids):

@@ -381,6 +381,10 @@ MUTANTS = {
             (on_hold, "_sort_out_volumes", broken.lists_no_volumes),
         ),
     ),
+    "gang: runs in part": Mutant(
+        "the others of a gang run on when a member has ended or is unreachable",
+        _one(step, "settle_gangs", broken.nothing),
+    ),
     "volume: task placed elsewhere": Mutant(
         "a task is placed on any agent, whatever its volumes",
         (

@@ -49,6 +49,7 @@ class TaskHistory:
         requeues: how often it was requeued, in the newest store.
         restarts: the numbers of the first updates of its further runs.
         group: all tasks that were asked for with it as its group.
+        gang: all members of its gang.
     """
 
     owner: FrameworkProcess
@@ -75,6 +76,7 @@ class TaskHistory:
     requeues: int = 0
     restarts: set[int] = field(default_factory=set)
     group: tuple[TaskId, ...] = ()
+    gang: tuple[TaskId, ...] = ()
 
     def on_requeued(self, count: int, sequence: int) -> None:
         """Check that a run has ended before the ledger has its task as queued again."""

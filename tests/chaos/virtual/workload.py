@@ -1,4 +1,4 @@
-"""What a framework asks for, drawn at random: tasks, groups, executors, holds, volumes."""
+"""What a framework asks for, drawn at random: tasks, groups, gangs, executors, holds, volumes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from croupier.master.core import calls
 from croupier.master.core.messages import Offered
 from croupier.model.demand import Placement
 from croupier.model.executor import MAX_MESSAGE_DATA, ExecutorSpec
+from croupier.model.gang import ANY_AGENTS, GangMember, GangPlacement
 from croupier.model.ids import AgentId, HoldId, TaskId
 from croupier.model.preemption import TaskPreemption
 from croupier.model.resources import Resources
@@ -64,13 +65,17 @@ class Workload:
         self._storing = Random(crc32(f"{seed}/{framework.name}/volume".encode()))
         # In some worlds only, so that most seeds find the same mutants as before.
         self._stores = crc32(seed.encode()) % 4 == 0 and self._storing.random() < 0.7
+        self._ganging = Random(crc32(f"{seed}/{framework.name}/gang".encode()))
+        self._has_gangs = crc32(seed.encode()) % 4 == 1 and self._ganging.random() < 0.8
         self._volumes: dict[HoldId, AgentId] = {}
 
     def begin(self) -> None:
-        """Submit bursts and groups, and send messages, from now on."""
+        """Submit bursts, groups and gangs, and send messages, from now on."""
         self._framework.later(1.5, self.burst)
         if self._groups:
             self._framework.later(0.7, self.group)
+        if self._has_gangs:
+            self._framework.later(0.9, self.gang)
         if self._talks:
             self._framework.later(1.0, self.talk)
 
@@ -116,6 +121,34 @@ class Workload:
                 framework.later(random.uniform(0.0, 1.0), lambda: framework.withdraw(named))
         if self._bursts:
             framework.later(random.uniform(0.5, 4.0), self.burst)
+
+    def gang(self) -> None:
+        """Submit a gang; kill or withdraw one of it at times."""
+        framework, random = self._framework, self._ganging
+        if framework.may_submit:
+            placement = random.choice((ANY_AGENTS, ANY_AGENTS, GangPlacement(spread="host")))
+            parts = [random.choice((GroupPart.MEMBER, GroupPart.SIDECAR)) for _ in range(3)]
+            parts = [GroupPart.LEADER, *parts[: random.randint(0, 3)]]
+            if random.random() < 0.6:
+                parts = [GroupPart.MEMBER] * random.randint(2, 4)
+            tasks: list[TaskInfo] = []
+            for rank, part in enumerate(parts):
+                task_id = framework.new_id("m")
+                size = Resources.parse(random.choice(SUBMITTED_SIZES))
+                lasts = random.choice((0.0, 0.1, 1.0, 8.0)) * random.uniform(0.5, 1.5)
+                code, heeds = random.choice((0, 0, 0, 1)), random.choice((1, 1, 0))
+                command = Command(shell=f"{lasts:.3f} {code} {heeds}")
+                gang_id = f"{tasks[0].task_id if tasks else task_id}.gang"
+                member = GangMember(gang_id, rank, len(parts), part, placement)
+                tasks.append(TaskInfo(task_id, command, size, grace_ms=200, gang=member))
+            chosen = random.choice(tasks).task_id
+            framework.submitted |= {task.task_id for task in tasks}
+            framework.call(calls.Submit(tuple(tasks)))
+            if random.random() < 0.3:
+                framework.later(random.uniform(0.0, 3.0), lambda: framework.kill(chosen))
+            elif random.random() < 0.2:
+                framework.later(random.uniform(0.0, 1.0), lambda: framework.withdraw((chosen,)))
+        framework.later(random.uniform(1.0, 6.0), self.gang)
 
     def group(self) -> None:
         """Submit a group, at times with a task that is refused; kill or withdraw one of it."""

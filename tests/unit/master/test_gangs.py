@@ -154,6 +154,18 @@ def test_the_first_port_of_rank_0_is_where_they_meet() -> None:
         assert (gang.hosts, gang.port) == (("h1", "h2"), 31_000)
 
 
+def test_members_on_several_agents_may_have_the_same_ports() -> None:
+    world = World()
+    for name in ("h1", "h2"):
+        world.agent("cpus:1;mem:1GB;ports:[31000-31009]", hostname=name, features="gangs")
+    session = world.framework(suppressed=True)
+    members = [make_task(each, "cpus:1;mem:32MB;ports:2") for each in "ab"]
+    world.call(session, calls.Submit(in_gang("g", *members)))
+    (framework,) = world.state.frameworks.values()
+    placed = [str(task.info.resources) for task in framework.tasks.values()]
+    assert placed == ["cpus:1;mem:32MB;ports:[31000-31001]"] * 2
+
+
 class Dealer:
     """An allocator with one framework that has a gang."""
 

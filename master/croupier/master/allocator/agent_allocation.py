@@ -308,7 +308,8 @@ class AgentAllocation:
         """Deal to all members of a gang: of this agent, and of others at once."""
         eligibility, agents = self._eligibility, self._state.agents
         self._note_taker(leaf)
-        whole = sum_of(place.resources for place in places)
+        # Agents may have the same ports.
+        whole = sum_of(Resources(place.resources.scalars) for place in places)
         number = self._tree.deal(leaf, whole.scalars, len(places))
         dealt = eligibility.dealt.setdefault(leaf, Dealt())
         for agent_id, amount in places:

@@ -29,7 +29,7 @@ class Grant(NamedTuple):
         deals: the numbers of its deals; see `Tree.deal`.
         shape: of the submitted tasks that it is for; None if it is to be offered.
         places: of a gang, those of its members by rank, which may be on several agents;
-            `agent_id` is that of the first, and `resources` are those of all.
+            `agent_id` is that of the first, and `resources` are the scalars of all.
         devices: the slots that each unit of that shape gets of named devices; empty without any.
     """
 
