@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
-from croupier.master.allocator import Rules
+from croupier.master.allocator import Allocator, Rules
 from croupier.master.core import calls
-from croupier.master.core.events import Received
+from croupier.master.core.effects import SessionId
+from croupier.master.core.events import AgentTask, Received
+from croupier.master.core.records import Registry
+from croupier.master.core.state import State
+from croupier.master.core.state_recovery import recover_state
 from croupier.model.devices import Device, DeviceRequest, Inventory, needs_of, slots_of
-from croupier.model.ids import HoldId, OfferId
+from croupier.model.ids import AgentId, HoldId, OfferId, TaskId
 from croupier.model.resources import Resources
-from croupier.model.task import TaskInfo, TaskState
+from croupier.model.task import Source, TaskInfo, TaskState, TaskStatus
 from tests.harness.effort import portion
-from tests.harness.world import World, in_group, make_task, with_devices
+from tests.harness.world import World, in_gang, in_group, make_task, with_devices
 
 STEPS = 60
+OPEN = Rules(hold_s=0, scarce=frozenset())
 AMOUNTS = ("0", "0.2", "0.25", "0.5", "1", "1", "2", "3")
 ASKED = ("any", "a100", "v100", "/nvlink", "a100/nvlink")
 
@@ -37,24 +43,64 @@ def new_task(rng: Random, name: str) -> TaskInfo:
     return with_devices(make_task(name, f"cpus:0.1;gpus:{amount}"), asked)
 
 
+class Open(World):
+    """A world whose masters all withhold nothing from a task that fits."""
+
+    def _recovered(self, master_id: str, registry: Registry) -> State:
+        allocator = Allocator(rules=OPEN, roles=self.state.initial_roles)
+        return recover_state(registry, master_id, self.state.settings, allocator, self.now)
+
+
 class Cluster:
     """Hosts with devices, one framework that submits and one that accepts."""
 
     def __init__(self, rng: Random) -> None:
         self.rng, self.made = rng, 0
-        # Nothing is withheld from a task that fits.
-        self.world = World(rules=Rules(hold_s=0, scarce=frozenset()))
+        self.world = Open(rules=OPEN)
         self.asked: dict[str, DeviceRequest | None] = {}
+        # The numbers of the last updates of tasks that have ended.
+        self.ended: dict[str, int] = {}
         # Slots that tasks had.
         self.seen: set[str] = set()
-        self.hosts = [
-            self.world.agent(
-                "cpus:4;mem:4GB", f"h{host}", devices=devices(rng, host), features="groups"
-            )
-            for host in range(3)
-        ]
+        self.devices = [devices(rng, host) for host in range(3)]
+        self.hosts = [self._register(host) for host in range(3)]
         self.submits = self.world.framework("a", suppressed=True)
         self.accepts = self.world.framework("b")
+
+    def _register(self, host: int, tasks: tuple[AgentTask, ...] = ()) -> SessionId:
+        named, name = self.devices[host], f"h{host}"
+        session = self.world.agent(
+            "cpus:4;mem:4GB", name, "", name, tasks, devices=named, features="groups,gangs"
+        )
+        assert session not in self.world.closed
+        return session
+
+    def _return(self, host: int) -> None:
+        """Have a host register with its tasks, also those whose end is unacknowledged."""
+        agent, listed = self.world.state.agents[AgentId(f"h{host}")], []
+        for task in agent.tasks.values():
+            ended = self.ended.get(task.task_id)
+            status = TaskStatus(
+                task.framework_id,
+                task.task_id,
+                agent.agent_id,
+                TaskState.RUNNING if ended is None else TaskState.FINISHED,
+                Source.EXECUTOR,
+                sequence=task.sequence + 1 if ended is None else ended,
+            )
+            listed.append(AgentTask(task.framework_id, task.info, status, (status,), task.role))
+        self.hosts[host] = self._register(host, tuple(listed))
+
+    def _restart(self) -> None:
+        """Fail over to another master; all return."""
+        world = self.world
+        ids = world.framework_id(self.submits), world.framework_id(self.accepts)
+        world.restart()
+        for host in range(3):
+            self._return(host)
+        client = f"c{world.state.epoch}"
+        self.submits = world.framework("a", framework_id=ids[0], suppressed=True, client_id=client)
+        self.accepts = world.framework("b", framework_id=ids[1], client_id=client)
 
     def names(self, number: int) -> list[str]:
         self.made += number
@@ -62,12 +108,21 @@ class Cluster:
 
     def step(self) -> None:
         rng, world = self.rng, self.world
-        match rng.choice(("submit", "submit", "group", "accept", "hold", "end", "end", "time")):
+        often = ("submit", "submit", "accept", "end", "end")
+        match rng.choice(
+            (*often, *often, "group", "gang", "hold", "time", "time", "return", "restart")
+        ):
             case "submit":
                 self._submit([new_task(rng, name) for name in self.names(rng.randint(1, 3))])
             case "group":
                 names = self.names(rng.randint(2, 3))
                 self._submit([in_group(names[0], new_task(rng, name)) for name in names])
+            case "gang":
+                gang_id, *names = self.names(rng.randint(3, 5))
+                kind = new_task(rng, gang_id)
+                self._submit(
+                    [*in_gang(gang_id, *(replace(kind, task_id=TaskId(n)) for n in names))]
+                )
             case "accept" if world.offers(self.accepts):
                 self._accept([new_task(rng, name) for name in self.names(2)])
             case "hold" if world.offers(self.accepts):
@@ -75,6 +130,10 @@ class Cluster:
                 self._accept([], calls.MakeHold(HoldId(self.names(1)[0]), held))
             case "end":
                 self._end()
+            case "return":
+                self._return(rng.randrange(3))
+            case "restart":
+                self._restart()
             case "time":
                 # Filters end; no agent is silent for long.
                 world.pass_time(6)
@@ -105,6 +164,7 @@ class Cluster:
             agent, task = self.rng.choice(running)
             number = task.sequence + 1
             assert agent.session is not None
+            self.ended[task.task_id] = number
             world.report(agent.session, task.framework_id, task.task_id, TaskState.FINISHED, number)
 
     def check(self) -> None:
@@ -116,7 +176,8 @@ class Cluster:
                     self._check_task(agent.inventory, task.info)
         for framework in state.frameworks.values():
             for task in framework.queues.heads():
-                assert task.info.group is not None or not self._fits(task.info), task.task_id
+                is_alone = task.info.group is None and task.info.gang is None
+                assert not (is_alone and self._fits(task.info)), task.task_id
 
     def _check_task(self, inventory: Inventory | None, info: TaskInfo) -> None:
         asked = self.asked[info.task_id]
