@@ -184,8 +184,9 @@ async def test_an_agent_that_an_operator_removed_joins_under_another_id(tmp_path
             )
             # It names itself anew before its session ends.
             await eventually(
-                lambda: agent.state.agent_id != first
-                and agent.state.agent_id in secured.state.agents
+                lambda: (
+                    agent.state.agent_id != first and agent.state.agent_id in secured.state.agents
+                )
             )
             tokens_of(secured, agent)
 

@@ -18,6 +18,7 @@ from croupier.master.web.lists import ListedKind
 from croupier.model.errors import NotLeader
 from croupier.model.resources import Resources
 from croupier.wire.resources import resources_to_wire
+from tests.harness.eventually import eventually
 from tests.harness.masters import RawAgent, RawFramework, running_master
 from tests.harness.secured import bearing, secured_master
 
@@ -68,6 +69,11 @@ async def api() -> AsyncIterator[Api]:
 
 
 async def test_objects_by_list_and_alone(api: Api) -> None:
+    async def are_offered() -> bool:
+        return len((await api.get("/api/v1/offers"))[1]["items"]) == len(api.agents)
+
+    # Nothing changes after that.
+    await eventually(are_offered)
     one, two = sorted(api.agents)
     status, first, _ = await api.get("/api/v1/agents?limit=1")
     assert (status, [each["agent_id"] for each in first["items"]]) == (200, [one])
