@@ -78,6 +78,12 @@ EXPERIMENTS: Final[dict[str, ExperimentEntry]] = {
         needs_data=True,
         scale="Fraction of the jobs to run; 1 is all of them, and takes minutes.",
     ),
+    "forecasts": ExperimentEntry(
+        "forecasts",
+        "Starts of queued tasks foretold in a week of two traces: the error by horizon",
+        needs_data=True,
+        scale="Fraction of the jobs to run; 1 is all of them, and takes an hour.",
+    ),
     "properties": ExperimentEntry(
         "properties",
         "Table 2 of the DRF paper: search for violations of each property by each policy",

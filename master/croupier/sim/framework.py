@@ -109,6 +109,10 @@ class SimulatedFramework:
         """The number of launched tasks that have not ended."""
         return len(self._running)
 
+    def submitted(self, task_id: TaskId) -> Work:
+        """Return the work of a task that was submitted and has not started."""
+        return self._submitted[task_id]
+
     def connect(self) -> None:
         """Subscribe."""
         self._session = self.kernel.open_session(self)

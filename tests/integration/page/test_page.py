@@ -296,7 +296,7 @@ def test_usage_of_a_month_is_shown(visitor: Visitor) -> None:
 
 def test_a_framework_shows_when_its_tasks_may_start(visitor: Visitor, api: FakeApi) -> None:
     visitor.go("frameworks", "f-1")
-    visitor.sees("in about 4 min 0 s, and by 50 min 0 s in 9 of 10 cases")
+    visitor.sees("in about 4 min 0 s, and by 50 min 0 s in 9 of 10 rehearsals")
     visitor.sees("cannot be foretold: nobody knows")
     assert visitor.faults == []
 

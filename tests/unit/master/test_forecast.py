@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from croupier.master.allocator import Allocator
+from croupier.master.allocator.node import Turn
 from croupier.master.core import calls, forecast
 from croupier.master.core.durations import (
     FULL,
@@ -202,6 +203,22 @@ def test_the_order_is_that_of_the_policy() -> None:
     assert alone is not None
     assert behind is not None
     assert behind >= alone
+
+
+def test_a_role_without_a_turn_holds_nothing_back() -> None:
+    scene = Scene()
+    scene.learn(100.0)
+    scene.learn(1_000.0, "web", "ads")
+    scene.submit(*ids(2))
+    web = scene.framework("ads", name="web", suppressed=True)
+    assert not scene.call(web, calls.Submit(tuple(ids(1)))).tasks[0].error
+    (found,) = scene.forecasts()
+    assert found.median_s is not None
+    assert found.median_s >= 1_000
+    scene.state.allocator.set_turn(Role("ads"), Turn.NEVER, "its budget is used up")
+    (found,) = scene.forecasts()
+    assert found.median_s is not None
+    assert found.median_s <= 120
 
 
 def test_a_lined_up_task_takes_the_place_of_the_one_before() -> None:

@@ -119,7 +119,9 @@ def forecast_lines(forecasts: Sequence[View]) -> Iterator[str]:
             continue
         late = each["late_s"]
         median = f"in about {span_text(each['median_s'])}" if each["median_s"] else "at once"
-        yield f"{what}: {median}" + (f", and by {span_text(late)} in 9 of 10 cases" if late else "")
+        yield f"{what}: {median}" + (
+            f", and by {span_text(late)} in 9 of 10 rehearsals" if late else ""
+        )
 
 
 def framework_lines(

@@ -200,8 +200,14 @@ def _nodes(kinds: Sequence[Node], jobs: Sequence[TeamJob]) -> list[Node]:
     return nodes
 
 
-def run_week(week: Week, rule: Rule, seed: int, progress: Callable[[float], None]) -> Outcome:
-    """Run a week until all jobs are done."""
+def run_week(
+    week: Week,
+    rule: Rule,
+    seed: int,
+    progress: Callable[[float], None],
+    watch: Callable[[SimulatedCluster, dict[str, SimulatedFramework]], None] | None = None,
+) -> Outcome:
+    """Run a week until all jobs are done; `watch` is given the cluster and its teams before."""
     rules = Rules(order="pack", seed=seed, remembers_misfits=True)
     allocator = Allocator(rule.policy, rules, {Role(team): rule.settings for team in TEAMS})
     cluster = SimulatedCluster(week.nodes, allocator, seed, PATIENT, tick_s=TICK_S)
@@ -232,6 +238,8 @@ def run_week(week: Week, rule: Rule, seed: int, progress: Callable[[float], None
         cluster.kernel.at(cluster.now + STEP_MS / 1000, account)
 
     cluster.kernel.at(STEP_MS / 1000, account)
+    if watch is not None:
+        watch(cluster, teams)
     series = Series(cluster.kernel, SAMPLE_S)
     for team in TEAMS:
         series.watch(team, partial(_percent, allocator, Role(team)))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from croupier.master.allocator.node import Amounts, Leaf, add_amounts
+from croupier.master.allocator.node import Amounts, Leaf, Turn, add_amounts
 from croupier.master.allocator.pending_demand import Shape
 from croupier.master.allocator.reservations import Reservation
 from croupier.master.allocator.state import AllocatorState, Rules
@@ -75,6 +75,7 @@ class Picture:
         now: seconds on the clock of the allocator's caller.
         lined: how many tasks are lined up at an agent behind tasks like them.
         dealt: who was dealt to, the latest last.
+        turns: the roles that are dealt to last or never.
     """
 
     now: float
@@ -86,6 +87,7 @@ class Picture:
     running: Sequence[Running]
     lined: Mapping[tuple[AgentId, FrameworkId, Role], int]
     dealt: Sequence[tuple[FrameworkId, Role]]
+    turns: Mapping[Role, Turn]
 
 
 def take(
@@ -138,6 +140,7 @@ def take(
         running,
         lined,
         [(leaf.framework_id, leaf.role) for leaf in sorted(every, key=lambda leaf: leaf.dealt_at)],
+        {role: turn for role, (turn, _) in state.tree.turns.items()},
     )
 
 

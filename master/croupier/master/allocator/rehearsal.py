@@ -37,6 +37,8 @@ MOST_EVENTS = 3_000
 _STEP, _MODULUS = 617, 997
 # Agents or tasks that are copied between two moments for other work.
 _SLICE = 20
+# Checks of frameworks between two such moments.
+_CHECKS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,8 @@ class _Rehearsal:
             if number % _SLICE == 0:
                 yield
         self._allocator.charges.note_deals(picture.dealt)
+        for role, turn in picture.turns.items():
+            self._allocator.set_turn(role, turn)
 
     def _add_place(self, place: Place) -> None:
         if not place.is_active:
@@ -180,7 +184,7 @@ class _Rehearsal:
 
     def _deal(self) -> Generator[None, None, None]:
         while self._allocator.has_dirty_agents:
-            for grant in self._allocator.run(self._now):
+            for grant in self._allocator.run(self._now, _CHECKS):
                 self._launch(grant)
             yield
 

@@ -54,7 +54,7 @@ export function why(found) {
 function forecast({ unit, role, median_s: median, late_s: late, problem }) {
   const what = `${amount(unit)} in role ${role}: `;
   if (problem) return `${what}cannot be foretold: ${problem}`;
-  return `${what}${median ? `in about ${span(median)}` : "at once"}${late ? `, and by ${span(late)} in 9 of 10 cases` : ""}`;
+  return `${what}${median ? `in about ${span(median)}` : "at once"}${late ? `, and by ${span(late)} in 9 of 10 rehearsals` : ""}`;
 }
 
 function cause(reason, showsRole) {
