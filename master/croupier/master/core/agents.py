@@ -242,6 +242,7 @@ class Agent:
         certain = next((each for each in found if each is not None), None)
         if certain is None:
             raise InvalidRequest(
-                f"{request or amount}: too few such devices of agent {self.agent_id} are in reach"
+                f"too few devices of agent {self.agent_id} are free or offered for"
+                f" {request or amount}"
             )
         return certain
