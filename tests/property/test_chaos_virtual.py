@@ -80,6 +80,8 @@ FIRST_SEEDS = {
     "volume: lost in failover": 14,
     "requeue: before the end": 135,
     "requeue: numbers from 1": 198,
+    "reservation: kept after its end": 7,
+    "reservation: of agents of another": 2,
     "sdk: end shown twice": 11,
     "sdk: messages sent again": 41,
     "master: a message to another framework": 8,

@@ -47,6 +47,7 @@ from croupier.master.core.frameworks import Framework
 from croupier.master.core.holds import Hold, HoldState
 from croupier.master.core.messages import MessageArrived
 from croupier.master.core.records import ForgetTask, HoldRecord, Record, Registry, TaskRecord
+from croupier.master.core.reservations import NewReservation, Reservation
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskHold
 from croupier.master.core.unit_checks import UnitVerdicts
@@ -422,6 +423,14 @@ def asks_no_owner(state: State, framework: Framework, task: TaskInfo, role: Role
 
 def recalls_no_volume(state: State, record: HoldRecord, now: float) -> None:
     _RECOVER_HOLD(state, replace(record, volume=False), now)
+
+
+def keeps_reserved(state: State, reservation: Reservation) -> None:
+    reservation.asked.clear()
+
+
+def nothing_is_reserved(state: State, wanted: NewReservation) -> tuple[AgentId, ...]:
+    return ()
 
 
 _MAKE_HOLD, _ORDER_VOLUME = Holds.make, on_hold._order_volume

@@ -51,7 +51,7 @@ WEIGHTS = {
 }
 
 # Kinds that are not drawn, so that seeds find the same mutants as before.
-ALL_WEIGHTS = {**WEIGHTS, "invent": 1, "torn_group": 1}
+ALL_WEIGHTS = {**WEIGHTS, "invent": 1, "torn_group": 1, "reserve": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,4 +107,7 @@ def drawn(random: Random, until: float, only: tuple[str, ...] = ()) -> list[Faul
         faults.append(replace(faults[0], kind="invent"))
     if not only and faults[0].salt % 8 == 1:
         faults.append(replace(faults[0], kind="torn_group"))
+    if not only and faults[0].salt % 64 == 2:
+        # Seldom, so that the first seeds of mutants find them as before.
+        faults.append(replace(faults[0], kind="reserve"))
     return sorted(faults, key=lambda fault: fault.at)

@@ -27,6 +27,7 @@ from croupier.master.core import (
     on_agent,
     on_call,
     on_hold,
+    on_reservation,
     on_submit,
     on_sync,
     on_task,
@@ -410,6 +411,16 @@ MUTANTS = {
     "requeue: numbers from 1": Mutant(
         "an agent numbers the updates of a further run from 1",
         _one(status_updates, "PendingUpdates", broken.numbers_from_1),
+    ),
+    "reservation: kept after its end": Mutant(
+        "the allocator keeps others from agents of a reservation that has ended",
+        _one(on_reservation, "_release", broken.keeps_reserved),
+        ("reserve",),
+    ),
+    "reservation: of agents of another": Mutant(
+        "two reservations have one agent at the same time",
+        _one(on_reservation, "_reserved_agents", broken.nothing_is_reserved),
+        ("reserve",),
     ),
     "sdk: end shown twice": Mutant(
         "a handled update is passed to the handler again",

@@ -12,6 +12,7 @@ from croupier.master.core.agent_status import AgentStatus
 from croupier.master.core.framework_commands import OperatorKill
 from croupier.master.core.hold_commands import ReleaseHold
 from croupier.master.core.on_hold import holds_and_orphans
+from croupier.master.core.reservation_commands import DeleteReservation
 from croupier.master.core.step import Event
 from tests.chaos.virtual import registry as reg
 from tests.chaos.virtual import variety
@@ -256,6 +257,7 @@ class World:
                 self._end_forgotten()
             self._reactivate()
             self._release_holds()
+            self._delete_reservations()
 
     def _end_forgotten(self) -> None:
         """Let an operator kill tasks that their frameworks may not know any more.
@@ -337,6 +339,12 @@ class World:
         for hold_id in (*self.registry.durable.holds, *orphans):
             self.ask(partial(ReleaseHold, hold_id=hold_id), _ignore)
 
+    def _delete_reservations(self) -> None:
+        """Let an operator delete all reservations: they keep agents from others."""
+        for reservation_id in self.registry.durable.reservations:
+            delete = partial(DeleteReservation, reservation_id=reservation_id)
+            self.ask(delete, _ignore)
+
     def _unsettled(self) -> list[str]:
         """Return in words everything that has not settled."""
         left = self.judge.unfinished()
@@ -362,6 +370,7 @@ class World:
                 left.append(f"not all of {agent.name} is free")
             left += [f"{agent.name} has volume {each}" for each in agent.machine.volumes]
         left += [f"the registry has task {key}" for key in self.registry.durable.tasks]
+        left += [f"agents are reserved by {key}" for key in self.registry.durable.reservations]
         return left
 
 

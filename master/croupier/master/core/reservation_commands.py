@@ -104,9 +104,9 @@ class CreateReservation(OperatorCommand[ReservationStatus]):
         found = on_reservation.choose(state, wanted, made_by, ())
         if len(found) < wanted.agents:
             raise Conflict(
-                f"only {len(found)} of {len(state.agents)} agents can be reserved then: the others"
-                " are reserved by others, withheld, too small, do not pass the constraints, or"
-                f" may not be operated by the caller; {wanted.agents} are wanted"
+                f"only {len(found)} of {len(state.agents)} agents can be reserved then, and"
+                f" {wanted.agents} are wanted: the others have another reservation, are withheld,"
+                " have less than the least, fail a constraint, or you may not operate them"
             )
         reservation = Reservation(wanted.reservation_id, wanted, made_by, tuple(found))
         state.reservations[reservation.reservation_id] = reservation

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Final
 from croupier.master.core.agent_commands import Deactivate, Drain, MarkGone, Reactivate
 from croupier.master.core.events import AccountingDue
 from croupier.master.core.framework_commands import OperatorKill
+from croupier.master.core.reservation_commands import CreateReservation
+from croupier.master.core.reservations import NewReservation, Times
 from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.roles import RoleChange
 from croupier.model.ids import Role
+from croupier.model.reservation import DAY_MS
 from croupier.model.roles import MIN_HALF_LIFE_MS, RoleSettings
 from tests.chaos.virtual.faults import Fault
 from tests.chaos.virtual.variety import ROLES
@@ -66,3 +69,14 @@ def weight(world: World, fault: Fault) -> bool:
     for delay_s in ACCOUNTED_S if half_life_ms else ():
         world.clock.after(delay_s, partial(account, world))
     return world.ask(lambda request: UpdateRoles(request, (change,)), lambda _: None)
+
+
+def reserve(world: World, fault: Fault) -> bool:
+    """Reserve some agents for a role, from now on or a little later, once or daily."""
+    wall_ms = EPOCH_MS + round(world.clock.now() * 1000)
+    begin_ms = wall_ms + fault.salt % 3 * 2_000
+    every_ms = DAY_MS if fault.salt % 5 == 0 else 0
+    times = Times(begin_ms, begin_ms + max(1, round(1000 * fault.lasts)), every_ms)
+    role = Role(ROLES[fault.who % len(ROLES)])
+    wanted = NewReservation(role, 1 + fault.other % 2, times, notice_ms=fault.salt % 4 * 1_000)
+    return world.ask(lambda request: CreateReservation(request, wanted, wall_ms), lambda _: None)
