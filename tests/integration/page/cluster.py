@@ -139,6 +139,8 @@ class Cluster:
             "guarantee": amount(cpus=cpus // 10) if number == 3 else none,
             "limit": amount(cpus=cpus // 4) if number == 5 else none,
             "preemption": True if number == 5 else None,
+            "half_life_s": 604800.0 if number == 1 else 0.0,
+            "past_use": {"part": 0.61, "share": 0.4, "factor": 0.656} if number == 1 else None,
             **self._shares(number),
             "used": amount(cpus=cpus // 20, mem=self.size * GIB),
             "offered": amount(cpus=2000),

@@ -250,6 +250,7 @@ def test_actions_show_their_dry_run_first(visitor: Visitor, api: FakeApi) -> Non
     page.keyboard.press("Escape")
 
     visitor.go("roles")
+    visitor.sees("counts \u00d70.66")
     page.get_by_role("button", name="Change the weight of ads/prod").click()
     page.get_by_label("Weight").last.fill("5")
     page.keyboard.press("Enter")
@@ -296,7 +297,7 @@ def test_usage_of_a_month_is_shown(visitor: Visitor) -> None:
 
 def test_a_framework_shows_when_its_tasks_may_start(visitor: Visitor, api: FakeApi) -> None:
     visitor.go("frameworks", "f-1")
-    visitor.sees("in about 4 min 0 s, and by 50 min 0 s in 9 of 10 rehearsals")
+    visitor.sees("in about 4 min, and by 50 min in 9 of 10 rehearsals")
     visitor.sees("cannot be foretold: nobody knows")
     assert visitor.faults == []
 
