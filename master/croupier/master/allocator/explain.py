@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from itertools import takewhile
+from itertools import islice, takewhile
 
 from croupier.master.allocator import limits
 from croupier.master.allocator.agent_pool import AgentPool, PooledAgent
@@ -39,6 +39,8 @@ from croupier.model.roles import format_amounts
 # Causes that no end of a task changes, and those that one may.
 _FOR_GOOD = (Cause.DOES_NOT_FIT, Cause.CONSTRAINT)
 _FULL = (Cause.IN_USE, Cause.NOT_USEFUL)
+# Gangs that are told of.
+_MOST_GANGS = 4
 
 
 def of_leaf(leaf: Leaf, state: AllocatorState, now: float) -> Iterator[PassedOver | None]:
@@ -62,7 +64,10 @@ def of_leaf(leaf: Leaf, state: AllocatorState, now: float) -> Iterator[PassedOve
         found.append(_backing_off(leaf, last[leaf.party] - now))
     found += _making_room(leaf, pool)
     found += _fits_nowhere(leaf, pool)
-    found += _gangs(leaf, state, now)
+    for gang in _gangs(leaf, state, now):
+        if gang is not None:
+            found.append(gang)
+        yield None
     yield from found
     causes = {each.cause for each in found}
     is_told = bool(found)
@@ -279,12 +284,11 @@ def _fits_nowhere(leaf: Leaf, pool: AgentPool) -> list[PassedOver]:
     return []
 
 
-def _gangs(leaf: Leaf, state: AllocatorState, now: float) -> list[PassedOver]:
-    """Return how much of each gang could be placed now. O(gangs x agents)."""
-    found = []
-    for pending in leaf.pending or ():
-        if pending.gang is None or not pending.left:
-            continue
+def _gangs(leaf: Leaf, state: AllocatorState, now: float) -> Iterator[PassedOver | None]:
+    """Yield how much of the first gangs could be placed now, and None between. O(agents) each."""
+    waiting = (each for each in leaf.pending or () if each.gang is not None and each.left)
+    for pending in islice(waiting, _MOST_GANGS):
+        yield None
         places = GangSearch(state, now, state.back_off.active(now)).best(leaf, pending)
         fit, size = sum(map(bool, places)), len(places)
         if fit < size:
@@ -298,8 +302,7 @@ def _gangs(leaf: Leaf, state: AllocatorState, now: float) -> list[PassedOver]:
                 number = len(gathering.agents)
                 where = "1 agent" if number == 1 else f"{number} agents"
                 detail += f"; room on {where} is reserved for it, for another {left}"
-            found.append(PassedOver(Cause.GANG, 0, detail, leaf.role))
-    return found
+            yield PassedOver(Cause.GANG, 0, detail, leaf.role)
 
 
 def _room(unit: Resources, total: Resources) -> list[Fraction]:

@@ -176,6 +176,9 @@ class GangSearch:
         room = eligibility.room_for_members(leaf, pending)
         if room is None:
             is_whole = agent.earmark is None and not agent.reservations
+            if self._visited is None:
+                # A question changes nothing: what is remembered decides when a visit ends.
+                return None
             if is_whole and not is_visited:
                 pending.misses[agent.agent_id] = agent.free
             else:
