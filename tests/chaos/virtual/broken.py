@@ -191,6 +191,11 @@ def decides_alone(self: UnitVerdicts, framework: Framework, unit: Any, *checks: 
     return launched
 
 
+def settles_no_gangs(state: State, _now: float) -> Iterator[Effect]:
+    state.ended_members.clear()
+    yield from ()
+
+
 def charges_first(state: State, task: Task, *rest: Any) -> None:
     others = state.frameworks[task.framework_id].groups.get(task.info.group_id, {})
     if next(iter(others), task.task_id) == task.task_id:

@@ -384,7 +384,7 @@ MUTANTS = {
     ),
     "gang: runs in part": Mutant(
         "the others of a gang run on when a member has ended or is unreachable",
-        _one(step, "settle_gangs", broken.nothing),
+        _one(step, "settle_gangs", broken.settles_no_gangs),
     ),
     "volume: task placed elsewhere": Mutant(
         "a task is placed on any agent, whatever its volumes",
