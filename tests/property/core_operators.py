@@ -26,6 +26,7 @@ from croupier.master.core.reservation_commands import CreateReservation, DeleteR
 from croupier.master.core.reservations import NewReservation, Times
 from croupier.master.core.tasks import Task
 from croupier.master.core.usage_buckets import HOUR_MS
+from croupier.model.budget import Budget, BudgetAction, BudgetPeriod
 from croupier.model.ids import AgentId, FrameworkId, HoldId, Role, TaskId
 from croupier.model.reservation import DAY_MS
 from croupier.model.resources import Resources
@@ -46,6 +47,7 @@ class OperatorRules(CoreWorld):
         limit=st.one_of(st.none(), st.integers(3, 9)),
         preemption=st.sampled_from([None, None, True, False]),
         half_life_h=st.sampled_from([0, 0, 1, 24]),
+        action=st.sampled_from([None, None, None, *BudgetAction]),
     )
     def an_operator_sets_a_role(
         self,
@@ -54,15 +56,19 @@ class OperatorRules(CoreWorld):
         limit: int | None,
         preemption: bool | None,
         half_life_h: int,
+        action: BudgetAction | None,
     ) -> None:
         settings = RoleSettings(
             guarantee={"cpus": guarantee * 1000} if guarantee else {},
             limit={} if limit is None else {"cpus": limit * 1000},
             preemption=preemption,
             half_life_ms=half_life_h * HOUR_MS,
+            # It is used up as soon as anything is used.
+            budget=action and Budget({"cpus": 1}, BudgetPeriod.DAY, action),
         )
         self.world.state.allocator.set_role(role, settings)
         self.world.do(TimePassed())
+        self.accounting_is_due()
 
     @rule()
     def accounting_is_due(self) -> None:
