@@ -51,6 +51,7 @@ from croupier.master.core.reservations import NewReservation, Reservation
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskHold
 from croupier.master.core.unit_checks import UnitVerdicts
+from croupier.master.core.usage import UsageLedger
 from croupier.model.agent_orders import ExecutorMessage
 from croupier.model.ids import AgentId, FrameworkId, HoldId, Role
 from croupier.model.task import Reason, TaskInfo, TaskState, TaskStatus
@@ -323,6 +324,18 @@ def carries_nothing(*_: object) -> list[Any]:
 
 
 _DECIDE = UpdateBook.decide
+
+
+# Usage.
+
+
+def counts_gap_twice(self: UsageLedger, wall_ms: int) -> None:
+    began_ms = self._began_ms
+    _COUNT_GAP(self, wall_ms)
+    self._began_ms -= began_ms - self._began_ms
+
+
+_COUNT_GAP = UsageLedger._count_gap
 
 
 # Messages.

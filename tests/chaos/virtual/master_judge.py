@@ -22,6 +22,8 @@ from croupier.master.core.records import (
     task_key,
 )
 from croupier.master.core.step import Event
+from croupier.master.core.usage_buckets import CLUSTER
+from croupier.master.core.usage_records import UsageRecord
 from croupier.model.agent_orders import AcknowledgeUpdate, LaunchGroup, LaunchTask
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import total_of
@@ -60,6 +62,7 @@ class MasterJudge:
         self.is_store_old = False
         self.volumes = VolumeJudge(self.seen)
         self.refused: Callable[[], None] = lambda: None
+        self._counted_ms: dict[tuple[int, int], int] = {}
         self._calls: dict[tuple[str, int], calls.Call] = {}
         self._verdicts: dict[tuple[str, int], Verdict] = {}
 
@@ -116,8 +119,8 @@ class MasterJudge:
             case HoldRecord() | ForgetHold():
                 self.volumes.on_commit(record, self.is_store_old)
                 return
-            case AgentRecord():
-                self.agents.setdefault(record.agent_id, []).append(record)
+            case UsageRecord() | AgentRecord():
+                self._on_no_task(record)
                 return
             case _:
                 return
@@ -139,6 +142,21 @@ class MasterJudge:
             history.lined_up = True
         history.recorded = True
         history.end_acknowledged = history.end_acknowledged or (done and history.is_known)
+
+    def _on_no_task(self, record: UsageRecord | AgentRecord) -> None:
+        if isinstance(record, UsageRecord):
+            self._check_counted(record)
+        else:
+            self.agents.setdefault(record.agent_id, []).append(record)
+
+    def _check_counted(self, record: UsageRecord) -> None:
+        """Check that masters have counted no time twice, and no more than the cluster had."""
+        if record.account != CLUSTER:
+            return
+        self.seen["accounting steps"] += 1
+        self._counted_ms[record.start_ms, record.length_ms] = record.counted_ms
+        counted_ms, passed_ms = sum(self._counted_ms.values()), self.clock.now() * 1000
+        must(counted_ms <= passed_ms + 1, f"{counted_ms} ms are counted in {passed_ms:.0f} ms")
 
     def _check_limits(self, new: TaskRecord) -> None:
         """Check that live tasks, with the new one, are within all limits above its role.

@@ -38,6 +38,7 @@ from croupier.master.core import (
 from croupier.master.core.records import Registry
 from croupier.master.core.state import State
 from croupier.master.core.unit_checks import UnitVerdicts
+from croupier.master.core.usage import UsageLedger
 from croupier.sdk.core.calls import CallLedger
 from croupier.sdk.core.updates import UpdateBook
 from tests.chaos.virtual import broken, master
@@ -371,6 +372,11 @@ MUTANTS = {
     "hold: leaks": Mutant(
         "what tasks took from a hold does not return to it",
         _one(Charges, "release", broken.keeps_parts),
+    ),
+    "usage: counted twice": Mutant(
+        "a successor counts the time since the last step twice",
+        _one(UsageLedger, "_count_gap", broken.counts_gap_twice),
+        ("weight", "master_crash"),
     ),
     "volume: dealt to others": Mutant(
         "the disk of a volume is offered", _one(Holds, "make", broken.deals_volumes)
