@@ -15,6 +15,7 @@ const CAUSES = {
   "guarantee": ["Another role is below its guarantee and comes first.", ""],
   "in use": ["Everything that it could use is in use or offered.", "Wait for tasks to end or offers to be answered, or add agents."],
   "reserved": ["Agents are reserved for another role.", "Tasks with a time that ends before may run on them."],
+  "gang": ["A gang waits until all of its tasks fit at once.", "After 30 s room is reserved for it, as tasks end."],
   "earmarked": ["What is free is reserved for another framework.", "What that leaves is offered again."],
   "scarce": ["Agents with a scarce resource are kept for those who ask for it.", "Declare a demand for the scarce resource."],
   "outranked": ["Others hold less of what they are due, so they come first.", "A greater weight of its role would change that."],

@@ -76,6 +76,7 @@ function detailsOf(task, live) {
       ["Executor", task.executor_id ? taskLink(task.framework_id, task.executor_id) : ""],
       ["Command", command ? h("code", null, command) : ""],
       ["Group", task.group ? `${task.group.group_id}, its ${task.group.part}` : ""],
+      ["Gang", task.gang ? `${task.gang.gang_id}, rank ${task.gang.rank} of ${task.gang.size}` : ""],
       ["Hold", task.hold_id],
       ["Requeued", task.requeues ? `${task.requeues} × after preemption` : ""],
       ["Volumes", (task.volumes ?? []).map((mount) => `${mount.volume_id} at ${mount.path}`).join(", ")],
