@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from signal import SIGALRM, SIGCONT, SIGKILL, SIGUSR1, Signals
+from signal import SIGCONT, SIGKILL, SIGTERM, Signals
 
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Started, Vanished
 from croupier.agent.core.tasks import Key
@@ -28,7 +28,7 @@ from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
 from croupier.agent.shim.orphans import OPTION, kill_given
 from croupier.agent.shim.run_file import RunRecord
-from croupier.agent.shim.shim_process import ShimProcess
+from croupier.agent.shim.shim_process import PASS_ON, ShimProcess
 from croupier.agent.shim.start import (
     as_shell,
     cause_on_agent,
@@ -189,8 +189,7 @@ class Supervisor:
         if number == SIGKILL:
             running.end(self._loop.time())
         else:
-            # To the shim itself, SIGUSR1 means the end of all.
-            running.send(SIGALRM if number == SIGUSR1 else number)
+            running.send(number if number == SIGTERM else PASS_ON + number)
 
     def forget(self, run: str) -> None:
         """Remove the run file of a run that has ended; raises OSError if it cannot be removed."""

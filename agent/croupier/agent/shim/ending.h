@@ -85,6 +85,9 @@ static int is_joined(void) {
     return restrictions.join && channel.reading >= 0;
 }
 
+/* A signal of the task, by the real-time signal that is so much above its number. */
+enum { PASS_ON = 48 };
+
 /* Waits for the end of the first process. Reaps orphans, but not it. */
 static void wait_for_end(pid_t task, siginfo_t *end) {
     sigset_t awaited;
@@ -92,10 +95,10 @@ static void wait_for_end(pid_t task, siginfo_t *end) {
     sigaddset(&awaited, SIGCHLD);
     sigaddset(&awaited, SIGTERM);
     sigaddset(&awaited, SIGUSR1);
-    sigaddset(&awaited, SIGUSR2);
-    sigaddset(&awaited, SIGHUP);
-    sigaddset(&awaited, SIGINT);
-    sigaddset(&awaited, SIGALRM);
+    sigaddset(&awaited, PASS_ON + SIGHUP);
+    sigaddset(&awaited, PASS_ON + SIGINT);
+    sigaddset(&awaited, PASS_ON + SIGUSR1);
+    sigaddset(&awaited, PASS_ON + SIGUSR2);
     for (;;) {
         end->si_pid = 0;
         while (waitid(P_ALL, 0, end, WEXITED | WNOHANG | WNOWAIT) == 0 && end->si_pid != 0) {
@@ -106,11 +109,11 @@ static void wait_for_end(pid_t task, siginfo_t *end) {
             end->si_pid = 0;
         }
         int number = sigwaitinfo(&awaited, NULL);
-        if (number == SIGTERM || number == SIGUSR2 || number == SIGHUP || number == SIGINT) {
-            kill(-task, number);
-        } else if (number == SIGALRM) {
+        if (number == SIGTERM) {
+            kill(-task, SIGTERM);
+        } else if (number > PASS_ON) {
             /* The shim in a box passes it on. */
-            kill(-task, restrictions.is_boxed ? SIGALRM : SIGUSR1);
+            kill(-task, restrictions.is_boxed ? number : number - PASS_ON);
         } else if (number == SIGUSR1 && is_joined()) {
             kill(task, SIGUSR1);
         } else if (number == SIGUSR1) {

@@ -43,8 +43,8 @@
        usage CPU_MS MAXRSS_KB READ_KB WRITTEN_KB   of all its processes that were waited for
 
    The second of them also goes to the pipe, after this process's pid. The shim passes
-   SIGTERM, SIGUSR2, SIGHUP and SIGINT to the task's process group, SIGALRM as SIGUSR1, and kills
-   everything on SIGUSR1. The usage is written with the end.
+   SIGTERM to the task's process group, and other signals by real-time signals (PASS_ON in ending.h).
+   It kills everything on SIGUSR1. The usage is written with the end.
    The shim is not dumpable, so a task of the same user cannot trace it. It is a subreaper, so it
    becomes the parent of orphans, and finds all that descends from the task at the end. If the shim is killed,
    the kernel kills the task's first process.

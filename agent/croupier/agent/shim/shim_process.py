@@ -4,25 +4,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field
-from signal import (
-    SIGALRM,
-    SIGCONT,
-    SIGHUP,
-    SIGINT,
-    SIGTERM,
-    SIGUSR1,
-    SIGUSR2,
-    Signals,
-    pidfd_send_signal,
-)
+from signal import SIGCONT, SIGTERM, SIGUSR1, pidfd_send_signal
 from typing import Final
 
 from croupier.agent.shim.waiting import WaitingShim
 
 # A shim takes up to 10 s to end everything. After this time it is killed itself.
 KILL_S = 15.0
-# What a shim does something with; others stop and continue it.
-_FOR_SHIMS: Final = (SIGTERM, SIGUSR1, SIGUSR2, SIGHUP, SIGINT, SIGALRM)
+# A shim passes on to its task the signal of a number by the real-time signal that is so much above.
+PASS_ON: Final = 48
 
 
 @dataclass(slots=True)
@@ -52,7 +42,7 @@ class ShimProcess:
     is_own_user: bool = False
     search_path: str = ""
     waiting: WaitingShim | None = None
-    _early: list[Signals] = field(default_factory=list)
+    _early: list[int] = field(default_factory=list)
 
     def end(self, now: float) -> None:
         """Ask the shim to kill all that descends from its task."""
@@ -67,9 +57,13 @@ class ShimProcess:
             self.send(number)
         self._early.clear()
 
-    def send(self, number: Signals) -> None:
+    def send(self, number: int) -> None:
         """Send a signal, and SIGCONT: the task may have stopped its shim. It may have ended."""
-        if self.waiting is not None and not self.pid and number in _FOR_SHIMS:
+        if (
+            self.waiting is not None
+            and not self.pid
+            and (number in (SIGTERM, SIGUSR1) or number > PASS_ON)
+        ):
             self._early.append(number)
             number = SIGCONT
         with suppress(ProcessLookupError):
