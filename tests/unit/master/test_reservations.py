@@ -25,6 +25,7 @@ from croupier.model.attributes import equals
 from croupier.model.demand import Demand
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound
 from croupier.model.ids import AgentId, ReservationId, Role, TaskId
+from croupier.model.preemption import TaskPreemption
 from croupier.model.reservation import DAY_MS
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
@@ -149,6 +150,19 @@ def test_tasks_in_the_way_are_asked_and_then_preempted() -> None:
     wait(world, 0.1)
     assert kills(world) == {"t": Reason.PREEMPTED}
     assert len(asked(world, other)) == 1
+
+
+def test_a_task_with_a_checkpoint_signal_gets_it_when_it_is_asked() -> None:
+    world = a_world(0)
+    world.agent("cpus:4;mem:4GB", "h1", features="requeue")
+    made(world)
+    saves = replace(timed("t"), preemption=TaskPreemption(checkpoint_signal=10), grace_ms=2_000)
+    other = submitter(world, saves)
+    wait(world, 50)
+    assert len(asked(world, other)) == 1
+    [task] = [task for each in world.state.frameworks.values() for task in each.tasks.values()]
+    assert task.kill is not None
+    assert (task.kill.grace_ms, task.kill.reason) == (12_000, Reason.PREEMPTED)
 
 
 def asked(world: SecuredWorld, session: SessionId) -> list[PreemptRequested]:

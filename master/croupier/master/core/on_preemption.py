@@ -248,7 +248,14 @@ def _begin(state: State, plan: PreemptionPlan, now: float) -> Iterator[Effect]:
         )
     )
     for task in saving:
-        # Their agent gives them the signal at once, and the rest of the grace.
-        whole_ms = min(round(grace_s * 1000) + task.info.grace_ms, MAX_GRACE_MS)
-        yield from kill(state, task, whole_ms, Reason.PREEMPTED, now)
+        yield from kill_with_signal(state, task, grace_s, now)
         yield Happened(PreemptionEnded(task.framework_id, task.task_id, "killed"))
+
+
+def kill_with_signal(state: State, task: Task, grace_s: float, now: float) -> Iterator[Effect]:
+    """Order the kill of a task with a checkpoint signal, `grace_s` and its own grace from now.
+
+    Its agent gives it the signal at once, and the rest of the grace.
+    """
+    whole_ms = min(round(grace_s * 1000) + task.info.grace_ms, MAX_GRACE_MS)
+    yield from kill(state, task, whole_ms, Reason.PREEMPTED, now)

@@ -23,7 +23,7 @@ from croupier.master.core.effects import Effect, Happened, Save, Send
 from croupier.master.core.facts import ReservationChange, ReservationChanged
 from croupier.master.core.messages import PreemptRequested
 from croupier.master.core.on_allocation import rescind
-from croupier.master.core.on_preemption import protected_until
+from croupier.master.core.on_preemption import kill_with_signal, protected_until
 from croupier.master.core.on_task import kill
 from croupier.master.core.records import ForgetReservation
 from croupier.master.core.reservations import NewReservation, Reservation, ReservationState
@@ -220,8 +220,13 @@ def _clear(state: State, reservation: Reservation, now: float) -> Iterator[Effec
 
 
 def _may_be_asked(state: State, task: Task, end: float) -> bool:
-    """Return whether a task runs and may be preempted at `end`, after its minimum time."""
-    if task.kill is not None or task.is_absent or not state.preemptor.may_preempt(task.role):
+    """Return whether a task runs and may be preempted at `end`, after its minimum time.
+
+    As in other preemptions, gangs are left alone.
+    """
+    if task.kill is not None or task.is_absent or task.info.gang is not None:
+        return False
+    if not state.preemptor.may_preempt(task.role):
         return False
     return protected_until(task, state.preemptor.least_run_s(task.role)) <= end
 
@@ -245,6 +250,10 @@ def _ask(
             ids = tuple(task.task_id for task in listed)
             message = PreemptRequested(ids, first.agent_id, grace_s, first.role, _TOLD)
             yield Send(session, message)
+        for task in listed:
+            if task.info.preemption.checkpoint_signal:
+                grace_s = reservation.asked[_key(task)] - now
+                yield from kill_with_signal(state, task, grace_s, now)
 
 
 def _release(state: State, reservation: Reservation) -> None:
