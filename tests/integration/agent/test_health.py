@@ -38,7 +38,7 @@ async def launch_each(master: ScriptedMaster, count: int, first: int = 0) -> lis
     for number in range(first, first + count):
         name = f"t{number}"
         master.launch(shell(name, "true"))
-        await eventually(lambda name=name: _is_answered(master, name), 20, f"{name} is answered")  # type: ignore[misc]
+        await eventually(lambda name=name: _is_answered(master, name), what=f"{name} is answered")  # type: ignore[misc]
         if name not in master.refused():
             updated.append(name)
     return updated
@@ -55,7 +55,7 @@ async def until_healthy(master: ScriptedMaster) -> None:
     def is_healthy() -> bool:
         return not master.health()[-1].problems
 
-    await eventually(is_healthy, 20, "the agent is healthy again")
+    await eventually(is_healthy, what="the agent is healthy again")
 
 
 async def readiness(serving: Serving) -> tuple[int, str]:
@@ -85,7 +85,7 @@ async def test_a_removed_work_dir_fails_few_launches(
     # Tasks keep running, and can be killed.
     assert serving.agent.state.is_live(next(iter(serving.agent.state.tasks)))
     master.kill("before", 0)
-    await eventually(lambda: _is_answered(master, "before"), 20, "the task has ended")
+    await eventually(lambda: _is_answered(master, "before"), what="the task has ended")
     assert not serving.task.done()
 
 
@@ -107,8 +107,9 @@ async def test_missing_directories_are_created_again(
     serving: Serving, master: ScriptedMaster, tmp_path: Path
 ) -> None:
     shutil.rmtree(tmp_path / "work" / "runs")
-    failed = await launch_each(master, 50)
-    assert len(failed) <= FEW
+    updated = await launch_each(master, 50)
+    # The last ones may find a healthy agent.
+    assert sum(master.states(name)[-1] is FAILED for name in updated) <= FEW
     assert parts(master.health()[0]) == {"work-dir"}
     await until_healthy(master)
     assert await launch_each(master, 1, 50) == ["t50"]

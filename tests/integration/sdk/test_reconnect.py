@@ -6,6 +6,7 @@ import asyncio
 import socket
 import time
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -20,7 +21,13 @@ async def test_a_reconnection_keeps_framework_and_client_ids(master: FakeMaster)
     framework = Recorder(master.address)
     run = asyncio.create_task(framework.run())
     first = await master.subscribed()
-    for error in (None, Unavailable("not the leader"), TooSlow("wake up")):
+
+    def has_told(count: int) -> bool:
+        return len(framework.subscriptions) == count
+
+    for count, error in enumerate((None, Unavailable("not the leader"), TooSlow("wake up")), 1):
+        # A client that is cut off before it has its id gets another one.
+        await eventually(partial(has_told, count))
         master.disconnect(error)
         again = await master.subscribed()
         assert (again.framework_id, again.client_id) == ("fake-1-F1", first.client_id)
