@@ -19,7 +19,7 @@ from tests.harness.effort import portion
 
 CPUS = {"m1": 6, "m2": 8}
 TIMES_S = (0, 5, 20, 60, 200)
-WORLDS = 300
+WORLDS = 150
 STEPS = 80
 
 

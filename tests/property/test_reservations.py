@@ -19,7 +19,7 @@ from tests.harness.effort import portion
 ROLES = {"f1": "a", "f2": "a/x", "f3": "b", "f4": "c"}
 CPUS = {"m1": 4, "m2": 6, "m3": 8}
 TIMES_S = (0, 1, 8, 32, 64)
-WORLDS = 250
+WORLDS = 120
 STEPS = 60
 
 
