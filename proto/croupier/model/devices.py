@@ -165,14 +165,15 @@ class Inventory:
     def __init__(self, devices: Iterable[Device]) -> None:
         """Raise InvalidRequest if there are too many, or two have one id."""
         self.devices = tuple(devices)
-        self.kinds = frozenset(device.kind for device in self.devices)
-        self._by_item = {item: device for device in self.devices for item in device.items}
         if len(self.devices) > MAX_DEVICES:
             raise InvalidRequest(f"an agent has at most {MAX_DEVICES} named devices")
         for device in self.devices:
             device.check()
         if len({device.device_id for device in self.devices}) < len(self.devices):
             raise InvalidRequest("two devices have the same id")
+        self.kinds = frozenset(device.kind for device in self.devices)
+        # Checked before: a peer may say that a device has billions of slots.
+        self._by_item = {item: device for device in self.devices for item in device.items}
 
     @cached_property
     def total(self) -> Resources:

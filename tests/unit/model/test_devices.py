@@ -118,6 +118,7 @@ def test_an_amount_is_cut_to_the_devices_that_it_counts() -> None:
         (Device("a#1"), "cannot be a name"),
         (Device("a", "cpus"), "cpus cannot be named devices"),
         (Device("a", slots=3), "has 3 slots"),
+        (Device("a", slots=2**62), "has 4611686018427387904 slots"),
         (Device("a", memory_mib=-1), "too much memory"),
     ],
 )
