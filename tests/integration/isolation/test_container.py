@@ -7,7 +7,7 @@ import pwd
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-from signal import SIGKILL, SIGTERM
+from signal import SIGKILL, SIGTERM, Signals
 
 import pytest
 
@@ -20,6 +20,7 @@ from croupier.agent.shim.build import Shim, prepare_shim
 from croupier.agent.unix_user import UnixUser
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.isolation import Isolation
+from croupier.model.preemption import CHECKPOINT_SIGNALS
 from croupier.model.task import Command, TaskInfo
 from tests.harness.container_tools import image_tools
 from tests.harness.debian import program
@@ -199,6 +200,17 @@ async def test_sigterm_reaches_the_program_and_sigkill_ends_all(box: Containers)
     rude = await box.ended("rude")
     assert isinstance(rude, Exited)
     assert rude.signal == SIGKILL
+
+
+@pytest.mark.parametrize("number", [Signals(each) for each in CHECKPOINT_SIGNALS])
+async def test_the_signal_to_save_its_state_reaches_the_program(
+    box: Containers, number: Signals
+) -> None:
+    name = number.name.removeprefix("SIG")
+    box.begin("t1", f"trap 'exit 7' {name}; touch ready; while :; do sleep 0.1; done")
+    await eventually((box.home("t1") / "ready").exists, what="it runs")
+    box.supervisor.signal(key("t1"), number)
+    assert await box.ended("t1") == Exited(key("t1"), 7)
 
 
 async def test_nothing_is_left_of_it(box: Containers) -> None:

@@ -8,7 +8,7 @@
    only and without devices. So nothing is written to ROOT, and no mount is left after the task.
    Control groups are read-only there: the runtime makes none, and the container stays in those of
    the task. Then it runs RUNTIME, which starts the container, leaves its pid in DIRECTORY/pid and
-   ends. It waits for the container, passes SIGTERM on, and ends as the container's program did; a
+   ends. It waits for the container, passes signals on, and ends as the container's program did; a
    runtime that fails is exit code 125. Each variable of the task's environment has the prefix
    "E.", so that it has no effect on the runtime, which gets PATH only.
 
@@ -16,7 +16,7 @@
 
    Runs inside, as process 1 and as the task's user. It takes the environment from descriptor 3,
    a file in memory, which keeps secrets off the disk. It starts the program as the leader of a
-   session, passes SIGTERM to its process group, and reaps orphans. The program's end goes to
+   session, passes signals to its process group, and reaps orphans. The program's end goes to
    descriptor 3, because an exit code cannot name a signal.
 
        container protect ROOT
@@ -219,12 +219,17 @@ static pid_t read_pid(void) {
     return (pid_t)strtol(text, NULL, 10);
 }
 
-/* Reaps until `main` ends, and passes SIGTERM to `target`; returns the status of `main`. */
+/* Reaps until `main` ends, and passes other signals to `target`; returns the status of `main`. */
 static int wait_for(pid_t main_pid, pid_t target) {
     sigset_t awaited;
     sigemptyset(&awaited);
     sigaddset(&awaited, SIGCHLD);
     sigaddset(&awaited, SIGTERM);
+    /* To save its state. */
+    sigaddset(&awaited, SIGHUP);
+    sigaddset(&awaited, SIGINT);
+    sigaddset(&awaited, SIGUSR1);
+    sigaddset(&awaited, SIGUSR2);
     for (;;) {
         int status;
         pid_t ended;
@@ -236,8 +241,9 @@ static int wait_for(pid_t main_pid, pid_t target) {
         if (ended < 0 && errno == ECHILD) {
             fail("its first process");
         }
-        if (sigwaitinfo(&awaited, NULL) == SIGTERM) {
-            kill(target, SIGTERM);
+        int number = sigwaitinfo(&awaited, NULL);
+        if (number > 0 && number != SIGCHLD) {
+            kill(target, number);
         }
     }
 }
