@@ -96,7 +96,7 @@ def on_launch(state: AgentState, event: ev.TaskLaunch, now: ev.Now) -> Iterator[
     if key in state.tasks or key in state.voided or key in state.line:
         return
     if order.lined_up:
-        yield from line_up(state, order, can_start=not (event.has_sandbox or event.secrets))
+        yield from line_up(state, order, can_start=not (_ran_before(event) or event.secrets))
         return
     if not state.health.is_healthy:
         yield from refuse_for_health(state, key)
@@ -284,7 +284,7 @@ def rejection_of(state: AgentState, launch: ev.TaskLaunch) -> Cause | None:
         reason, message = Reason.AGENT_STOPPED, "the agent is stopping"
     elif state.is_outdated(order.framework_id, order.framework_epoch):
         message = "a newer run of the framework has taken over"
-    elif launch.has_sandbox and not order.sequence:
+    elif _ran_before(launch):
         # The agent has forgotten the task, so its framework knew how it had ended.
         reason, message = Reason.TASK_INVALID, RAN_BEFORE
     elif not info.resources <= state.free:
@@ -300,6 +300,11 @@ def rejection_of(state: AgentState, launch: ev.TaskLaunch) -> Cause | None:
     else:
         return None
     return Cause(reason=reason, message=message)
+
+
+def _ran_before(launch: ev.TaskLaunch) -> bool:
+    """Return whether the task has had a run here that is not known to its master."""
+    return launch.has_sandbox and not launch.order.sequence
 
 
 def _takes_tasks(state: AgentState, executor_key: Key) -> bool:
