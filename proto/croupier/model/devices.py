@@ -75,9 +75,7 @@ class Device:
                 raise InvalidRequest(f"{text[:80]!r} cannot be a name of a device or of its type")
         if not self.device_id:
             raise InvalidRequest("a device has no id")
-        check_names([self.kind])
-        if self.kind in _AMOUNTS:
-            raise InvalidRequest(f"{self.kind} cannot be named devices")
+        _check_kind(self.kind)
         if not 1 <= self.slots <= MAX_SLOTS or MILLI % self.slots:
             raise InvalidRequest(
                 f"device {self.device_id} has {self.slots} slots; a device has 1, 2, 4, 5, 8, 10 or"
@@ -108,7 +106,7 @@ class DeviceRequest:
 
     def check(self, amount: Resources) -> None:
         """Raise InvalidRequest if it is malformed, or no device can be that part of `amount`."""
-        check_names([self.kind])
+        _check_kind(self.kind)
         if max(len(self.type), len(self.same)) > MAX_TEXT:
             raise InvalidRequest(f"a type or topology of devices is longer than {MAX_TEXT}")
         milli = amount[self.kind]
@@ -119,6 +117,12 @@ class DeviceRequest:
     def __str__(self) -> str:
         together = f" of one {self.same}" if self.same else ""
         return f"{self.kind}{f' of type {self.type}' if self.type else ''}{together}"
+
+
+def _check_kind(kind: str) -> None:
+    check_names([kind])
+    if kind in _AMOUNTS:
+        raise InvalidRequest(f"{kind} cannot be named devices")
 
 
 def check_number(kind: str, milli: int) -> None:

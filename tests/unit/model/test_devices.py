@@ -127,6 +127,11 @@ def test_a_malformed_device_is_refused(device: Device, message: str) -> None:
         Inventory([device])
 
 
+def test_a_request_is_about_what_can_be_devices() -> None:
+    with pytest.raises(InvalidRequest, match="cpus cannot be named devices"):
+        DeviceRequest("cpus").check(Resources.parse("cpus:1"))
+
+
 def test_two_devices_have_different_ids() -> None:
     with pytest.raises(InvalidRequest, match="same id"):
         Inventory([gpu("a"), gpu("a")])
