@@ -99,7 +99,7 @@ def weights_set(
 ) -> None:
     """Set the weight of a role, or how long its past use counts.
 
-    The weight takes effect at once, a half-life within a minute. Both stay until they are changed.
+    Both take effect at once, and stay until they are changed.
 
     Args:
         weight: A number above 0, at most 1,000,000; may be a fraction, such as 0.5. Without it,
