@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from croupier.master.core.effects import PAUSE, Pause
 from croupier.master.core.events import AgentTask, Register
+from croupier.master.core.on_requeue import is_earlier_run
 from croupier.master.core.state import State
 from croupier.model.devices import DEVICES, Inventory
 from croupier.model.errors import (
@@ -108,7 +109,9 @@ def _check_report(state: State, agent_id: AgentId, report: AgentTask) -> None:
     # A queued task of an older copy of the store may ask for any ports, and have some here.
     # An agent that never had a task answers KILL by GONE, without resources.
     is_gone = report.latest.state is TaskState.GONE
-    is_own = known is not None and known.agent_id == agent_id and not is_gone
+    # The next run of a requeued task may have got other ports and devices here.
+    has_other = is_gone or is_earlier_run(state, report)
+    is_own = known is not None and known.agent_id == agent_id and not has_other
     if known is not None and is_own and known.info.resources != report.task.resources:
         raise InvalidRequest(f"task {task_id} was launched with {known.info.resources}")
     waiting = report.unacknowledged
