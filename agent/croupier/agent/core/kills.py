@@ -52,7 +52,7 @@ def kill_task(
         # Set during the start too: a task that stopped its shim never counts as started.
         _kill_within(state, task, order.grace_ms / 1000, now)
         if (Due.TERMINATE, task.key) in state.deadlines:
-            _terminate_within(state, task, order, now)
+            _terminate_in_time(state, task)
         if task.info.isolation.image:
             # A pull may take minutes.
             yield fx.CancelLaunch(task.key)
@@ -62,10 +62,12 @@ def _kill_within(state: AgentState, task: LocalTask, seconds: float, now: ev.Now
     state.deadlines.set_at_most((Due.KILL, task.key), now.at + seconds)
 
 
-def _terminate_within(state: AgentState, task: LocalTask, order: KillOrder, now: ev.Now) -> None:
+def _terminate_in_time(state: AgentState, task: LocalTask) -> None:
     """Leave a task its own grace after SIGTERM; what is before that is for saving its state."""
-    seconds = max(order.grace_ms - task.info.grace_ms, 0) / 1000
-    state.deadlines.set_at_most((Due.TERMINATE, task.key), now.at + seconds)
+    killed_at = state.deadlines.at((Due.KILL, task.key))
+    assert killed_at is not None
+    grace_s = task.info.grace_ms / 1000
+    state.deadlines.set_at_most((Due.TERMINATE, task.key), killed_at - grace_s)
 
 
 def begin_killing(
@@ -83,7 +85,7 @@ def begin_killing(
     if executor is not None and executor.connection is not None:
         yield fx.ToExecutor(executor.connection, fx.ShutDown(order.grace_ms))
     elif order.reason is Reason.PREEMPTED and task.info.preemption.checkpoint_signal:
-        _terminate_within(state, task, order, now)
+        _terminate_in_time(state, task)
         yield fx.Signal(task.key, running.pid, Signals(task.info.preemption.checkpoint_signal))
     else:
         yield fx.Signal(task.key, running.pid, SIGTERM)
