@@ -229,6 +229,10 @@ class Agent:
         self.hostname, self.attributes, self.http_address = hostname, attributes, http_address
         self.features, self.inventory, self._description = features, inventory, None
 
+    def is_certain(self, amount: Resources) -> bool:
+        """Return whether an amount names as many devices as it has."""
+        return self.inventory is None or self.inventory.is_certain(amount)
+
     def certain(
         self, amount: Resources, rooms: Iterable[Resources], request: DeviceRequest | None = None
     ) -> Resources:

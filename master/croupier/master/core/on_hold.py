@@ -288,7 +288,8 @@ def restore_holds(state: State, agent: Agent, event: Register, now: float) -> It
             if task.hold_id == hold.hold_id and key in listed and not task.state.is_terminal
         )
         # The agent may list one as running that has ended, which this master does not know.
-        if taken <= hold.resources and hold.resources - taken <= left:
+        has_room = taken <= hold.resources and hold.resources - taken <= left
+        if has_room and agent.is_certain(hold.resources):
             left = left - (hold.resources - taken)
             hold_charges.pool_hold(state, hold)
             yield from _order_volume(agent, hold)

@@ -41,7 +41,7 @@ from croupier.master.core.on_task import (
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
 from croupier.model.agent_orders import KillTask
-from croupier.model.errors import CroupierError
+from croupier.model.errors import CroupierError, InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import NO_TASK, Reason, TaskState
@@ -171,6 +171,8 @@ def _end_of_missing(
 def _unsuitable(state: State, agent: Agent, task: Task) -> CroupierError | None:
     """Return why a returned agent cannot be sent a task that it never got; None if it can."""
     framework = state.frameworks[task.framework_id]
+    if not agent.is_certain(task.info.resources):
+        return InvalidRequest("its devices have other names or slots now")
     try:
         agent.check_suitable(task.info)
         # After a failover the framework's principal is not known until it subscribes again.
