@@ -11,7 +11,7 @@ import pytest
 from croupier.api.objects import as_object
 from croupier.cli.table import Table, lines_of, print_table
 from croupier.cli.terminal import View, demand_text
-from croupier.ctl.views.agent import AGENTS
+from croupier.ctl.views.agent import AGENTS, device_lines
 from croupier.ctl.views.framework import FRAMEWORKS
 from croupier.ctl.views.role import QUOTAS, ROLES, WEIGHTS
 from croupier.ctl.views.task import OFFERS, TASKS, TASKS_WITH_COMMANDS
@@ -247,3 +247,19 @@ def test_control_characters_are_escaped(out: io.StringIO) -> None:
     assert "\x1b[2J" not in out.getvalue()
     plain = "\n".join(lines_of(FRAMEWORKS, [view], None))
     assert "[red]\\x1b[2J\\nx" in plain
+
+
+def test_a_device_is_free_if_nobody_has_a_slot_of_it() -> None:
+    devices = [resources_pb2.Device(device_id=f"g{n}", kind="gpus", slots=2) for n in range(4)]
+    agent = pb.AgentView(
+        agent=framework_pb2.AgentDescription(agent_id="a1", devices=devices),
+        used=wire("gpus:1;devices:{g0#0,g1#0}"),
+        held=wire("gpus:0.5;devices:{g2#1}"),
+        device_uses=[pb.DeviceUse(device_id="g0", framework_id="f1", task_id="t1", milli=500)],
+    )
+    assert [line.rpartition(": ")[2] for line in device_lines(as_object(agent))] == [
+        "t1 (0.5)",
+        "taken",
+        "taken",
+        "free",
+    ]

@@ -8,10 +8,12 @@ from croupier.api.http_pb2 import Affected
 from croupier.cli.table import Column, Table, age, amount, number, object_id, text
 from croupier.cli.terminal import View, many, named
 from croupier.ctl.views.isolation import default_user_text, levels_text
+from croupier.model.devices import DEVICES
 from croupier.model.durations import duration_text
 from croupier.model.scalar import MILLI, format_milli, format_scalar
 
 _MAX_BLOCKERS = 10
+_IN_USE = ("used", "offered", "held")
 
 
 def state_text(agent: View) -> str:
@@ -97,6 +99,8 @@ def task_count_lines(affected: Affected) -> Iterator[str]:
 
 def device_lines(agent: View) -> Iterator[str]:
     """Yield each named device of the agent, and the tasks that have a part of it."""
+    slots = [slot for key in _IN_USE for slot in agent[key]["sets"].get(DEVICES, ())]
+    taken = {slot.partition("#")[0] for slot in slots}
     for device in agent["devices"]:
         about = [device["type"]] if device["type"] else []
         if device["memory_mib"]:
@@ -107,7 +111,9 @@ def device_lines(agent: View) -> Iterator[str]:
         uses = [each for each in agent["device_uses"] if each["device_id"] == device["device_id"]]
         tasks = [f"{each['task_id']} ({format_milli(each['milli'])})" for each in uses]
         what = f" ({', '.join(about)})" if about else ""
-        yield f"  {device['kind']} {device['device_id']}{what}: {', '.join(tasks) or 'free'}"
+        # Offered or held, or of a task that the caller may not view.
+        state = "taken" if device["device_id"] in taken else "free"
+        yield f"  {device['kind']} {device['device_id']}{what}: {', '.join(tasks) or state}"
 
 
 def agent_lines(agent: View, affected: Affected | None = None) -> Iterator[str]:
