@@ -8,8 +8,10 @@ from dataclasses import replace
 import pytest
 
 from croupier.master.allocator import Allocator
-from croupier.master.allocator.grant import Grant
-from croupier.master.allocator.pending_demand import Shape, gang_shape
+from croupier.master.allocator.gangs import GangSearch
+from croupier.master.allocator.grant import GangPlace, Grant
+from croupier.master.allocator.node import Leaf
+from croupier.master.allocator.pending_demand import PendingDemand, Shape, gang_shape
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
 from croupier.model.agent_orders import LaunchTask
@@ -235,3 +237,34 @@ def test_a_gang_that_cannot_be_launched_leaves_nothing_behind() -> None:
     dealer.allocator.withdraw_gang(grant)
     assert dealer.allocator.queries.held() == (Resources({}), Resources({}))
     assert dealer.places() == []
+
+
+def test_a_costly_search_in_vain_is_not_repeated_with_each_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searches: list[float] = []
+    best = GangSearch.best
+
+    def counted(self: GangSearch, leaf: Leaf, pending: PendingDemand) -> list[GangPlace | None]:
+        searches.append(now)
+        return best(self, leaf, pending)
+
+    monkeypatch.setattr(GangSearch, "best", counted)
+    now = 0.0
+    dealer = Dealer(*["cpus:2;mem:8GB"] * 200)
+    dealer.queue(*["cpus:1;mem:1GB"] * 3, placement=GangPlacement(same="host"))
+    assert dealer.places() == []
+    for number in range(50):
+        dealer.allocator.add_agent(AgentId(f"b{number}"), Resources.parse("cpus:2;mem:8GB"))
+        assert dealer.places() == []
+    assert len(searches) == 1
+    # Nothing but the time makes it look again for the room that there is by then.
+    dealer.allocator.add_agent(AgentId("c"), Resources.parse("cpus:3;mem:8GB"))
+    assert dealer.places() == []
+    wakes_at = dealer.allocator.next_wakeup()
+    assert wakes_at is not None
+    now = wakes_at
+    dealer.allocator.wake(now)
+    (grant,) = dealer.allocator.run(now)
+    assert {place.agent_id for place in grant.places} == {"c"}
+    assert searches == [0.0, now]

@@ -183,7 +183,7 @@ class Eligibility:
         if until is None:
             return None
         if until > self._now:
-            self._wake_by(until)
+            self.wake_by(until)
         else:
             self.waits_for_round = True
         return Rejection(Cause.FILTERED, reasons.filtered(until - self._now))
@@ -431,11 +431,11 @@ class Eligibility:
         """
         mark, left = self._agent.earmark, self.left
         for each in self._barring(leaf, time_ms, gathers):
-            self._wake_by(each.until)
+            self.wake_by(each.until)
             left = each.room(left)
         if mark is None or mark.leaf is leaf or not mark.leaf.is_willing:
             return left
-        self._wake_by(mark.until)
+        self.wake_by(mark.until)
         return left.beside(mark.amount)
 
     def _barring(self, leaf: Leaf, time_ms: int, gathers: str = "") -> Sequence[Reservation]:
@@ -508,7 +508,7 @@ class Eligibility:
                 continue
             units = 1 + leaf.reservations.count_without(agent_id)
             if leaf in self.ahead or is_ahead(self._tree, taker, leaf, unit.scalars, units):
-                self._wake_by(leaf.reservations.add(agent_id, now, hold_s))
+                self.wake_by(leaf.reservations.add(agent_id, now, hold_s))
                 if not self._ends_before(leaf, unit, fit):
                     return leaf
         return None
@@ -546,5 +546,6 @@ class Eligibility:
             return leaf.reservations.has(agent_id, now)
         return leaf.reservations.may_add(agent_id, self._agent_count, now, self._rules.hold_s)
 
-    def _wake_by(self, at: float) -> None:
+    def wake_by(self, at: float) -> None:
+        """Visit the agent again at this time, or before."""
         self.wake_at = at if self.wake_at is None else min(self.wake_at, at)

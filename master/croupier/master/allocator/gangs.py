@@ -53,17 +53,24 @@ class GangSearch:
     def find(self, leaf: Leaf, pending: PendingDemand) -> tuple[GangPlace, ...]:
         """Return an agent with resources for each member, by rank; empty if not all fit now.
 
-        A gang that does not fit is tried again once an agent has more room. O(agents).
+        A gang that does not fit is tried again once an agent has more room, but not before its
+        pause is over; see `Gatherings.missed`. O(agents).
         """
-        growth = self._state.agents.growth
+        growth, gatherings = self._state.agents.growth, self._state.gatherings
         if pending.missed_at == growth:
             return ()
-        self._may_change = False
+        until = gatherings.paused_until(pending)
+        if until > self._now and self._visited is not None:
+            self._visited[1].wake_by(until)
+            return ()
+        # What others are offered in this visit may be taken back, for their filters.
+        self._may_change = self._visited is not None and bool(self._visited[0].filters)
         places = self.best(leaf, pending)
         if all(places):
             return tuple(each for each in places if each is not None)
         if not self._may_change:
             pending.missed_at = growth
+        gatherings.missed(pending, self.work, self._now)
         return ()
 
     def best(self, leaf: Leaf, pending: PendingDemand) -> list[GangPlace | None]:

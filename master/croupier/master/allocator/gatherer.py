@@ -75,10 +75,14 @@ class Gatherer:
         scalars = pending.demand.unit.scalars
         if not all(_is_entitled(node, projection, scalars) for node in leaf.path):
             return
-        places = _TotalSearch(self._state, now, {}).best(leaf, pending)
+        if self._gatherings.paused_until(pending) > now:
+            return
+        search = _TotalSearch(self._state, now, {})
+        places = search.best(leaf, pending)
         amounts: dict[AgentId, dict[str, int]] = {}
         for place in places:
             if place is None:
+                self._gatherings.missed(pending, search.work, now)
                 return
             add_amounts(amounts.setdefault(place.agent_id, {}), place.resources.scalars, 1)
         reserved = {agent_id: Resources(amount) for agent_id, amount in amounts.items()}

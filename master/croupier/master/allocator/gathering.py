@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import inf
+from typing import Final
 
 from croupier.master.allocator.agent_pool import AgentPool
 from croupier.master.allocator.node import Leaf
@@ -11,6 +13,13 @@ from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.master.allocator.reservations import Reservation, Reservations
 from croupier.model.ids import AgentId
 from croupier.model.resources import Resources
+
+# A search in vain for the room of a gang pauses the next by this for each unit of its work, and
+# that for the same gang by as much for each gang that waits: so searches take part of the time.
+PAUSE_S: Final = 0.0005
+# A search that costs less than this for each gang that waits pauses none.
+CHEAP_WORK: Final = 50
+MAX_PAUSE_S: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +45,9 @@ class Gatherings:
         self.waiting: dict[PendingDemand, float | None] = {}
         self.resting: dict[PendingDemand, float] = {}
         self._by_name: dict[str, Gathering] = {}
+        # From when on room may be searched again: for any gang, and for each.
+        self._searched_again = -inf
+        self._paused: dict[PendingDemand, float] = {}
 
     def __iter__(self) -> Iterator[Gathering]:
         return iter(list(self._by_name.values()))
@@ -47,6 +59,17 @@ class Gatherings:
         """Return the gathering of a gang; None if it gathers nothing."""
         return self._by_name.get(pending.gathers)
 
+    def paused_until(self, pending: PendingDemand) -> float:
+        """Return from when on room for a gang may be searched; see `missed`."""
+        return max(self._searched_again, self._paused.get(pending, -inf))
+
+    def missed(self, pending: PendingDemand, work: int, now: float) -> None:
+        """Note that a search for the room of a gang was in vain, and what it cost."""
+        whole = work * len(self.waiting)
+        if whole > CHEAP_WORK:
+            self._searched_again = now + min(work * PAUSE_S, MAX_PAUSE_S)
+            self._paused[pending] = now + min(whole * PAUSE_S, MAX_PAUSE_S)
+
     def queued(self, pending: PendingDemand) -> None:
         """Note that gangs of a shape wait."""
         self.waiting.setdefault(pending, None)
@@ -55,12 +78,14 @@ class Gatherings:
         """Note that a gang was placed; the next one of its shape waits from now on."""
         self.end(pending)
         self.waiting[pending] = None
+        self._paused.pop(pending, None)
 
     def forget(self, pending: PendingDemand) -> None:
         """Forget gangs of a shape, of which none waits any more."""
         self.end(pending)
         self.waiting.pop(pending, None)
         self.resting.pop(pending, None)
+        self._paused.pop(pending, None)
 
     def begin(
         self,
