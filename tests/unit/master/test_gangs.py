@@ -14,14 +14,15 @@ from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.pending_demand import PendingDemand, Shape, gang_shape
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
-from croupier.model.agent_orders import LaunchTask
+from croupier.master.core.events import AgentTask
+from croupier.model.agent_orders import KillTask, LaunchTask
 from croupier.model.demand import ANYWHERE
 from croupier.model.errors import InvalidRequest
 from croupier.model.gang import ANY_AGENTS, GangMember, GangPlacement, check_gang
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.isolation import Isolation
 from croupier.model.resources import Resources, total_of
-from croupier.model.task import Command, TaskInfo
+from croupier.model.task import Command, TaskInfo, TaskState, TaskStatus
 from croupier.model.task_checks import check_task
 from croupier.model.task_group import GroupPart, TaskGroup
 from croupier.model.volume import VolumeMount
@@ -268,3 +269,21 @@ def test_a_costly_search_in_vain_is_not_repeated_with_each_change(
     (grant,) = dealer.allocator.run(now)
     assert {place.agent_id for place in grant.places} == {"c"}
     assert searches == [0.0, now]
+
+
+def test_a_task_of_an_earlier_gang_is_no_member_of_a_later_one_with_its_id() -> None:
+    world = World()
+    session = world.framework(suppressed=True)
+    framework_id = world.framework_id(session)
+    world.call(session, calls.Submit(in_gang("g", make_task("a"), make_task("b"))))
+    found, _ = in_gang("g", make_task("x"), make_task("y"))
+    status = TaskStatus(framework_id, TaskId("x"), AgentId("a1"), TaskState.RUNNING, sequence=1)
+    listed = AgentTask(framework_id, found, status, (status,), Role("*"))
+    total = "cpus:1;mem:1GB"
+    agent = world.agent(total, features="gangs", agent_id="a1", tasks=(listed,))
+    ended = [message for message in world.sent[agent] if isinstance(message, KillTask)]
+    assert [each.task_id for each in ended] == ["x"]
+    world.check_recovery()
+    world.report(agent, framework_id, "x", TaskState.KILLED, 2)
+    tasks = world.state.frameworks[framework_id].tasks.values()
+    assert [task.state for task in tasks] == [TaskState.QUEUED] * 2

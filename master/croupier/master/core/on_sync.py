@@ -219,6 +219,9 @@ def _on_listed(
         if not framework.is_removed:
             yield Save(framework.record())
     task = framework.tasks.get(report.task.task_id)
+    if task is None and _is_of_earlier_gang(framework, report):
+        yield from _on_unproven(state, agent, report)
+        return
     if task is None:
         # An unrecorded framework may have tasks that the ledger never had.
         is_complete = event.claim is Claim.KNOWN and not framework.is_unrecorded
@@ -242,6 +245,17 @@ def _on_listed(
         else:
             yield from on_status(state, status, now)
     forget_removed(state, report.framework_id)
+
+
+def _is_of_earlier_gang(framework: Framework, report: AgentTask) -> bool:
+    """Return whether a task is of a gang whose id another gang has by now.
+
+    A framework uses an id again only after it knew the ends of all members.
+    """
+    gang = report.task.gang
+    known = () if gang is None else framework.gangs.get(gang.gang_id, {}).values()
+    ranks = {each.info.gang.rank for each in known if each.info.gang is not None}
+    return gang is not None and (gang.rank in ranks or any(each.is_queued for each in known))
 
 
 def _note_acknowledged(task: Task, agent: Agent, report: AgentTask) -> None:
