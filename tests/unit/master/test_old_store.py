@@ -12,12 +12,14 @@ from croupier.master.core.effects import Deposed, Happened, SessionId
 from croupier.master.core.events import AgentTask, Claim, Register
 from croupier.master.core.facts import AgentRefused
 from croupier.master.core.records import (
+    AgentRecord,
     ForgetFramework,
     FrameworkRecord,
     MasterRecord,
     PastTerm,
     QueuePlace,
     Registry,
+    Requeue,
     TaskRecord,
     task_key,
 )
@@ -30,7 +32,7 @@ from croupier.model.errors import Conflict, NotLeader, Removed
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.store_position import StorePosition
-from croupier.model.task import Reason, TaskState, TaskStatus
+from croupier.model.task import Reason, Source, TaskState, TaskStatus
 from croupier.sim.replay.result import Verifier
 from tests.harness.recorded import make_head
 from tests.harness.restarting import ALL, T1, Scene
@@ -141,6 +143,31 @@ def test_it_is_gone_since_it_may_have_run_there() -> None:
     state = recover_state(registry, f"{CLUSTER}-2", Settings(), Allocator(), 0.0)
     (task,) = state.frameworks[F].tasks.values()
     assert (task.state, task.status.reason) == (TaskState.GONE, Reason.AGENT_UNKNOWN)
+
+
+def test_a_later_run_of_a_requeued_task_keeps_its_ports() -> None:
+    """The copy was made in an earlier run, which had others on that agent."""
+    host, unit = AgentId("a"), "cpus:1;mem:1GB"
+    earlier, later = (make_task("t1", f"{unit};ports:[{port}-{port}]") for port in (1, 2))
+    registry = Registry(MasterRecord(CLUSTER, 1))
+    registry.apply(AgentRecord(host, "h", total=Resources.parse("cpus:4;mem:4GB")))
+    registry.apply(FrameworkRecord(F, "f", (ROLE,), 600.0))
+    requeue = Requeue(QueuePlace(ANYWHERE, 1))
+    registry.apply(TaskRecord(F, earlier, host, ROLE, requeue=requeue))
+    state = recover_state(registry, f"{CLUSTER}-2", Settings(), Allocator(), 0.0)
+    world = World(state=state)
+    runs = TaskStatus(F, T1, host, TaskState.RUNNING, Source.EXECUTOR, sequence=5)
+    reported = AgentTask(F, later, runs, (runs,))
+    session = world.agent("cpus:4;mem:4GB;ports:[1-9]", agent_id=host, tasks=(reported,))
+    assert session not in world.closed
+    (task,) = state.frameworks[F].tasks.values()
+    assert (task.is_active, task.state, task.info.resources) == (
+        True,
+        TaskState.RUNNING,
+        later.resources,
+    )
+    free = state.allocator.queries.free(host)
+    assert free == Resources.parse("cpus:3;mem:3GB;ports:[1,3-9]")
 
 
 # Masters that were deposed, and removals; `scenarios/failover` tells what survives a failover.

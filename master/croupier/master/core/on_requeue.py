@@ -16,6 +16,8 @@ from croupier.master.core.messages import Updated
 from croupier.master.core.on_task import acknowledge, check_drain, moved_fact
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
+from croupier.model.devices import without_slots
+from croupier.model.resources import Resources
 from croupier.model.task import Reason, TaskState, TaskStatus
 
 
@@ -87,3 +89,18 @@ def forget_earlier_runs(state: State, listed: Iterable[AgentTask]) -> Iterator[E
         if is_earlier_run(state, report):
             for status in report.unacknowledged:
                 yield from acknowledge(state, status)
+
+
+def may_have(task: Task, amount: Resources) -> bool:
+    """Return whether a task can have these resources on its agent.
+
+    An older copy of the store may lack the latest run of a requeued task, which got as much.
+    """
+    had = task.info.resources
+    is_as_much = had.scalars == amount.scalars and _counted(had) == _counted(amount)
+    return amount == had or (task.requeue is not None and is_as_much and not task.held)
+
+
+def _counted(amount: Resources) -> Resources:
+    """Return an amount without the ports and devices that each run gets anew."""
+    return without_slots(amount).counted()

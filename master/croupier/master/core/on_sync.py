@@ -8,6 +8,7 @@ the ledger that the agent does not list has never arrived there, so it is launch
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from croupier.master.core.agent_status import drain_kills
 from croupier.master.core.agents import Agent
@@ -236,6 +237,7 @@ def _on_listed(
         message = f"agent {agent.agent_id} has run it already"
         yield from end_queued(state, task, TaskState.LOST, Reason.TASK_UNKNOWN, message, now)
     if task is not None:
+        yield from _note_resources(task, agent, report)
         _note_acknowledged(task, agent, report)
         if not report.latest.state.is_terminal:
             yield from _on_running(state, agent, framework, task, report, running, now)
@@ -256,6 +258,15 @@ def _is_of_earlier_gang(framework: Framework, report: AgentTask) -> bool:
     known = () if gang is None else framework.gangs.get(gang.gang_id, {}).values()
     ranks = {each.info.gang.rank for each in known if each.info.gang is not None}
     return gang is not None and (gang.rank in ranks or any(each.is_queued for each in known))
+
+
+def _note_resources(task: Task, agent: Agent, report: AgentTask) -> Iterator[Effect]:
+    """Note the ports and devices of a run that an older copy of the store lacks."""
+    is_live = not (task.state.is_terminal or report.latest.state.is_terminal)
+    has_others = task.requeue is not None and task.info.resources != report.task.resources
+    if has_others and is_live and task.agent_id == agent.agent_id:
+        task.info = replace(task.info, resources=report.task.resources)
+        yield Save(task.record())
 
 
 def _note_acknowledged(task: Task, agent: Agent, report: AgentTask) -> None:

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from croupier.master.core.effects import PAUSE, Pause
 from croupier.master.core.events import AgentTask, Register
-from croupier.master.core.on_requeue import is_earlier_run
+from croupier.master.core.on_requeue import is_earlier_run, may_have
 from croupier.master.core.state import State
 from croupier.model.devices import DEVICES, Inventory
 from croupier.model.errors import (
@@ -112,7 +112,7 @@ def _check_report(state: State, agent_id: AgentId, report: AgentTask) -> None:
     # The next run of a requeued task may have got other ports and devices here.
     has_other = is_gone or is_earlier_run(state, report)
     is_own = known is not None and known.agent_id == agent_id and not has_other
-    if known is not None and is_own and known.info.resources != report.task.resources:
+    if known is not None and is_own and not may_have(known, report.task.resources):
         raise InvalidRequest(f"task {task_id} was launched with {known.info.resources}")
     waiting = report.unacknowledged
     for status in (*waiting, report.latest):
