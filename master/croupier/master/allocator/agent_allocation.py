@@ -61,7 +61,8 @@ class AgentAllocation:
         self._agent, self._state, self._tree = agent, state, state.tree
         self._backing_off = backing_off
         self._eligibility = Eligibility(agent, state, now, backing_off)
-        self._eligibility.places_gang = self._place_gang
+        if state.gatherings.waiting:
+            self._eligibility.places_gang = self._place_gang
         self._now = now
         # Leaves that come last; they are dealt the rest after all others.
         self._held_back: set[Leaf] = set()
@@ -324,7 +325,7 @@ class AgentAllocation:
         self._state.gatherings.placed(pending)
         first, units = places[0].agent_id, ((pending.demand.unit, 1),)
         place = (leaf.framework_id, leaf.role, first)
-        dealt.gangs.append(Grant(*place, whole, units, (number,), pending.shape, places))
+        dealt.gangs += (Grant(*place, whole, units, (number,), pending.shape, places),)
         eligibility.work += len(places)
 
     def _use_up(self, agent: PooledAgent, leaf: Leaf, dealt: Resources) -> bool:
@@ -350,7 +351,7 @@ class AgentAllocation:
         """Record the deals of a framework; yield a grant to offer, and one per shape to launch."""
         agent, agents = self._agent, self._state.agents
         agents.set_free(agent, self._eligibility.left)
-        if self._use_up(agent, leaf, dealt.resources):
+        if (agent.earmark or agent.reservations) and self._use_up(agent, leaf, dealt.resources):
             self._eligibility.is_contended = True
         self._tree.relist(leaf)
         if dealt.least and any(0 < each.least < before for each, before in dealt.least.items()):

@@ -90,7 +90,7 @@ class Dealt:
     queued: dict[PendingDemand, Queued] = field(default_factory=dict)
     units: dict[PendingDemand, int] = field(default_factory=dict)
     least: dict[PendingDemand, int] = field(default_factory=dict)
-    gangs: list[Grant] = field(default_factory=list)
+    gangs: tuple[Grant, ...] = ()
     of_gangs: Resources = NOTHING
 
     @property
@@ -430,9 +430,10 @@ class Eligibility:
         gang that they are, if room is gathered for it.
         """
         mark, left = self._agent.earmark, self.left
-        for each in self._barring(leaf, time_ms, gathers):
-            self.wake_by(each.until)
-            left = each.room(left)
+        if self._agent.reservations:
+            for each in self._barring(leaf, time_ms, gathers):
+                self.wake_by(each.until)
+                left = each.room(left)
         if mark is None or mark.leaf is leaf or not mark.leaf.is_willing:
             return left
         self.wake_by(mark.until)
