@@ -64,7 +64,7 @@ class Job:
             raise InvalidRequest("--restarts is 0 or more, and needs --nodes")
         check_role(self.role)
         check_units(self.options.get("limits", ""))
-        self.task("check")
+        self.tasks(["check"])
 
     @property
     def title(self) -> str:

@@ -135,6 +135,12 @@ def test_isolation_that_cannot_be_is_refused(bad: dict[str, str]) -> None:
         Job(("x",), UNIT, options=bad)
 
 
+@pytest.mark.parametrize("bad", [{"network": False}, {"requeue": True}])
+def test_options_that_no_task_of_a_gang_can_have_are_refused_at_once(bad: dict[str, bool]) -> None:
+    with pytest.raises(InvalidRequest, match="gang"):
+        Job(("true",), UNIT, count=2, is_gang=True, options=bad)
+
+
 @pytest.mark.parametrize(("mem", "disk"), [("512", "0"), ("1GB", "10")])
 def test_a_size_without_a_unit_is_refused(mem: str, disk: str) -> None:
     with pytest.raises(InvalidRequest, match="has no unit; write "):
