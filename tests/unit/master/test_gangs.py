@@ -9,6 +9,7 @@ import pytest
 
 from croupier.master.allocator import Allocator
 from croupier.master.allocator.gangs import GangSearch
+from croupier.master.allocator.gatherer import WAIT_S
 from croupier.master.allocator.grant import GangPlace, Grant
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.pending_demand import PendingDemand, Shape, gang_shape
@@ -287,3 +288,29 @@ def test_a_task_of_an_earlier_gang_is_no_member_of_a_later_one_with_its_id() -> 
     world.report(agent, framework_id, "x", TaskState.KILLED, 2)
     tasks = world.state.frameworks[framework_id].tasks.values()
     assert [task.state for task in tasks] == [TaskState.QUEUED] * 2
+
+
+def test_no_pause_holds_up_a_gang_whose_gathered_room_is_complete() -> None:
+    dealer = Dealer(*["cpus:1;mem:8GB"] * 100, "cpus:2;mem:8GB")
+    allocator = dealer.allocator
+    small = Shape(Resources.parse("cpus:1;mem:1GB"), ANYWHERE)
+    allocator.queue(F, Role("*"), small, 102)
+    running: list[tuple[AgentId, Resources]] = []
+    for grant in allocator.run(0.0):
+        (units,) = grant.units
+        for _ in range(units[1]):
+            allocator.charges.launch(F, Role("*"), grant.agent_id, small.unit)
+            running.append((grant.agent_id, small.unit))
+        allocator.launched(grant)
+    assert len(running) == 102
+    dealer.queue(*["cpus:1;mem:1GB"] * 2, placement=GangPlacement(same="host"))
+    allocator.gather(1.0)
+    allocator.gather(1.0 + WAIT_S)
+    now, placed = 2.0 + WAIT_S, []
+    # Many agents have room for a member before the last one has room for both.
+    for agent_id, amount in running:
+        allocator.charges.release(F, Role("*"), agent_id, amount)
+        while allocator.has_dirty_agents:
+            placed += allocator.run(now)
+    (grant,) = placed
+    assert {place.agent_id for place in grant.places} == {"a100"}

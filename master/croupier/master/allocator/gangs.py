@@ -60,7 +60,7 @@ class GangSearch:
         if pending.missed_at == growth:
             return ()
         until = gatherings.paused_until(pending)
-        if until > self._now and self._visited is not None:
+        if until > self._now and self._visited is not None and not self._is_gathered(pending):
             self._visited[1].wake_by(until)
             return ()
         # What others are offered in this visit may be taken back, for their filters.
@@ -72,6 +72,12 @@ class GangSearch:
             pending.missed_at = growth
         gatherings.missed(pending, self.work, self._now)
         return ()
+
+    def _is_gathered(self, pending: PendingDemand) -> bool:
+        """Return whether room of the visited agent is gathered for a gang."""
+        reservations = () if self._visited is None else self._visited[0].reservations
+        name = pending.gathers
+        return bool(name) and any(each.gathers == name for each in reservations)
 
     def best(self, leaf: Leaf, pending: PendingDemand) -> list[GangPlace | None]:
         """Return the places of as many members as can be placed together, by rank. O(agents)."""

@@ -9,6 +9,7 @@ On a busy cluster smaller units fill every gap, so a gang might wait for ever. R
   room together, and none waits for another.
 - It ends when the gang is placed or withdrawn, and after `GATHER_S` at the latest. Then that gang
   rests for as long, and others may gather.
+- A gang for which there can be no room is looked at less often, the more so the more that costs.
 - In the first half of its time, units that declare a time and end by then may use the room.
 """
 
@@ -28,6 +29,8 @@ from croupier.model.resources import Resources
 
 WAIT_S: Final = 30.0
 GATHER_S: Final = 300.0
+# Work of searches in vain after which a look begins no other; see `agent_allocation`.
+WORK_IN_A_LOOK: Final = 10_000
 
 
 class Gatherer:
@@ -35,11 +38,14 @@ class Gatherer:
 
     def __init__(self, state: AllocatorState) -> None:
         self._state, self._gatherings = state, state.gatherings
+        # Of the searches in vain of one look.
+        self._work = 0
 
     def look(self, now: float) -> None:
         """End what is over, and begin what is due. O(leaves), and O(agents) for each new one."""
         state, gatherings = self._state, self._gatherings
         state.tree.refresh()
+        self._work = 0
         for each in gatherings:
             if now >= each.until:
                 gatherings.resting[each.pending] = now + GATHER_S
@@ -75,14 +81,17 @@ class Gatherer:
         scalars = pending.demand.unit.scalars
         if not all(_is_entitled(node, projection, scalars) for node in leaf.path):
             return
-        if self._gatherings.paused_until(pending) > now:
+        if self._work >= WORK_IN_A_LOOK:
             return
         search = _TotalSearch(self._state, now, {})
         places = search.best(leaf, pending)
         amounts: dict[AgentId, dict[str, int]] = {}
         for place in places:
             if place is None:
-                self._gatherings.missed(pending, search.work, now)
+                self._work += search.work
+                pause_s = self._gatherings.pause_s(search.work)
+                if pause_s:
+                    self._gatherings.resting[pending] = now + pause_s
                 return
             add_amounts(amounts.setdefault(place.agent_id, {}), place.resources.scalars, 1)
         reserved = {agent_id: Resources(amount) for agent_id, amount in amounts.items()}

@@ -65,10 +65,15 @@ class Gatherings:
 
     def missed(self, pending: PendingDemand, work: int, now: float) -> None:
         """Note that a search for the room of a gang was in vain, and what it cost."""
-        whole = work * len(self.waiting)
-        if whole > CHEAP_WORK:
+        pause_s = self.pause_s(work)
+        if pause_s:
             self._searched_again = now + min(work * PAUSE_S, MAX_PAUSE_S)
-            self._paused[pending] = now + min(whole * PAUSE_S, MAX_PAUSE_S)
+            self._paused[pending] = now + pause_s
+
+    def pause_s(self, work: int) -> float:
+        """Return for how long not to repeat a search in vain that cost so much."""
+        whole = work * len(self.waiting)
+        return min(whole * PAUSE_S, MAX_PAUSE_S) if whole > CHEAP_WORK else 0.0
 
     def queued(self, pending: PendingDemand) -> None:
         """Note that gangs of a shape wait."""
