@@ -27,6 +27,7 @@ from croupier.master.core.forecast import Forecast, foretell, picture_of, target
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.services.forecasts import Forecasts
+from croupier.model.demand import Placement
 from croupier.model.errors import Conflict, NotFound
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.roles import RoleSettings
@@ -260,6 +261,17 @@ def test_a_gang_starts_when_all_of_it_fits() -> None:
     gang = in_gang("g", *ids(2, first=5))
     assert not scene.call(scene.train, calls.Submit(gang)).tasks[0].error
     assert [each.median_s for each in scene.forecasts()] == [50.0]
+
+
+def test_the_members_of_a_gang_count_once_until_they_end() -> None:
+    scene = Scene(agents=2, features="gangs")
+    placement = Placement(max_per_agent=1)
+    for number in range(3):
+        members = ids(2, first=2 * number)
+        timed = [replace(each, max_completion_ms=32_000) for each in members]
+        scene.call(scene.train, calls.Submit(in_gang(f"g{number}", *timed), placement=placement))
+    (last,) = scene.forecasts("t4")
+    assert last.median_s == 64.0
 
 
 class Reading:

@@ -202,8 +202,11 @@ class _Rehearsal:
                     carved = carved + slots if slots else inventory.certain(carved, left) or carved
                 left = left - carved
                 tasks.append(GangPlace(grant.agent_id, carved))
+        # The members of a gang are counted on their agents already.
+        counted = 0 if grant.places else 1
+        owner = grant.framework_id, grant.role
         for agent_id, amount in tasks:
-            self._allocator.charges.launch(grant.framework_id, grant.role, agent_id, amount)
+            self._allocator.charges.launch(*owner, agent_id, amount, tasks=counted)
             self._run(Running(agent_id, grant.framework_id, grant.role, amount, lasts, at_most_s))
         for unit, number in grant.units:
             self._note(grant, unit, number)
