@@ -22,6 +22,7 @@ from croupier.master.core.usage_buckets import (
     UsageBucket,
     dominant_ms,
 )
+from croupier.master.core.usage_records import history_of, record_of
 from croupier.model.ids import Role
 
 # 2026-11-27 12:00 UTC.
@@ -242,3 +243,18 @@ def test_sums_equal_those_of_each_millisecond_span(
     assert sum(bucket.counted_ms for bucket in ledger.history) == last_ms
     for bucket in ledger.history:
         assert bucket.capacity == {"cpus": 4_000 * bucket.counted_ms} or not bucket.counted_ms
+
+
+def test_a_full_bucket_is_the_same_after_it_was_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else accounts that were read last would be in the sum of others, and in their own records."""
+    monkeypatch.setattr(usage_buckets, "MAX_ACCOUNTS", 2)
+    bucket = UsageBucket(NOON, HOUR_MS)
+    for name in ("a", "b", "c", "d"):
+        bucket.add(Account(Role("ads"), name), Sums({"cpus": 1}))
+    records = [record_of(bucket, account, NOON) for account in bucket.accounts]
+    records.sort(key=lambda record: record.account)
+
+    history, _ = history_of(records)
+    (read,) = history
+    assert read.accounts == bucket.accounts
+    read.check()

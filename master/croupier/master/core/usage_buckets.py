@@ -115,9 +115,13 @@ class UsageBucket:
             account = Account(account.role, OTHERS)
             if account not in self.accounts and len(self.accounts) >= 2 * self.most:
                 account = Account(Role(OTHERS), OTHERS)
+        self.restore(account, sums)
+        return account
+
+    def restore(self, account: Account, sums: Sums) -> None:
+        """Add to this very account, which the bucket had when it was stored, or may have now."""
         self.accounts.setdefault(account, Sums()).add(sums)
         add_by_role(self.by_role, account.role, sums.used)
-        return account
 
     def add_capacity(self, capacity: Mapping[str, int], counted_ms: int) -> None:
         """Add the capacity of the cluster over a time that was counted."""

@@ -94,5 +94,6 @@ def history_of(records: Iterable[UsageRecord]) -> tuple[UsageHistory, int | None
             closed_ms = max(closed_ms or 0, record.closed_ms)
         else:
             sums = Sums(dict(record.used), dict(record.held), dict(record.offered))
-            bucket.add(record.account, sums)
+            # Not added together with others: its record would stay, and count a second time.
+            bucket.restore(record.account, sums)
     return history, closed_ms
