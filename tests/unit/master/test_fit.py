@@ -61,6 +61,17 @@ def test_the_fewest_tasks_would_end_and_the_newest_first() -> None:
     assert ended(fit(alone, "cpus:2;mem:1GB")) == ["s3", "s2"]
 
 
+def test_other_work_has_its_turn_while_many_agents_are_weighed() -> None:
+    world = a_world(agents=25)
+    request = pb.FitRequest(unit=resources_to_wire(Resources.parse("cpus:1;mem:1GB")))
+    pauses = sum(1 for _ in view_fit(world.state, fit_from_wire(request), world.now, ANONYMOUS))
+    assert pauses == 0, "no agent is full"
+    running_on_all = [make_task(f"t{number}", "cpus:4;mem:1GB") for number in range(25)]
+    running(world, world.framework(name="more", suppressed=True), *running_on_all)
+    pauses = sum(1 for _ in view_fit(world.state, fit_from_wire(request), world.now, ANONYMOUS))
+    assert pauses == 2
+
+
 def test_tasks_that_do_not_help_stay() -> None:
     world = a_world(make_task("old", "cpus:3;mem:1GB"), make_task("new", "cpus:1;mem:7GB"))
     assert ended(fit(world, "cpus:1;mem:1GB")) == ["new"]
