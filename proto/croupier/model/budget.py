@@ -17,6 +17,8 @@ from croupier.model.scalar import check_milli, format_scalar, parse_pairs, parse
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
+# The most that is told of a budget, which may be tiny: messages have 64 bits for it.
+MAX_PPM: Final = 2**53
 # The first Monday since the epoch was its fifth day.
 _MONDAY_MS: Final = 4 * DAY_MS
 
@@ -78,13 +80,13 @@ class Budget:
     def used_ppm(self, used: Mapping[str, int]) -> int:
         """Return the used part in millionths, of the resource of which most is used.
 
-        `used` are thousandths of each scalar, times milliseconds.
+        `used` are thousandths of each scalar, times milliseconds. At most `MAX_PPM`.
         """
         parts = (
             used.get(name, 0) * 1_000_000 // (milli * HOUR_MS)
             for name, milli in self.amounts.items()
         )
-        return max(parts, default=0)
+        return min(max(parts, default=0), MAX_PPM)
 
     def __str__(self) -> str:
         amounts = ";".join(

@@ -47,6 +47,12 @@ def test_a_period_begins_at_its_time_in_utc(period: str, begin: str) -> None:
     assert BudgetPeriod(period).begin_ms(ms(begin) - 1) < ms(begin)
 
 
+def test_much_use_of_a_tiny_budget_still_fits_a_message() -> None:
+    budget = Budget({"mem": 1})
+    petabyte = 2**30 * 1000
+    assert 1_000_000 < budget.used_ppm({"mem": petabyte * 31 * DAY_MS}) < 2**63
+
+
 def test_months_have_their_own_lengths() -> None:
     begins = {BudgetPeriod.MONTH.begin_ms(day * DAY_MS) for day in range(20_000, 20_000 + 1461)}
     assert begins == {

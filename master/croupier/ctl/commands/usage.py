@@ -85,10 +85,14 @@ def usage(
 
 def month_of(text: str) -> tuple[int, int]:
     """Return start and end of a month (UTC); raises InvalidRequest if it is none."""
-    if not _MONTH.fullmatch(text):
-        raise InvalidRequest(f"--month: {text[:80]!r} is not a month (example: 2026-11)")
-    begin = datetime.fromisoformat(f"{text}-01").replace(tzinfo=UTC)
-    end = (begin + timedelta(days=32)).replace(day=1)
+    try:
+        if not _MONTH.fullmatch(text):
+            raise ValueError
+        begin = datetime.fromisoformat(f"{text}-01").replace(tzinfo=UTC)
+        end = (begin + timedelta(days=32)).replace(day=1)
+    except (ValueError, OverflowError):
+        # There is no year 0, and no end of December 9999.
+        raise InvalidRequest(f"--month: {text[:80]!r} is not a month (example: 2026-11)") from None
     return _milliseconds(begin), _milliseconds(end)
 
 
