@@ -258,3 +258,12 @@ def test_a_full_bucket_is_the_same_after_it_was_stored(monkeypatch: pytest.Monke
     (read,) = history
     assert read.accounts == bucket.accounts
     read.check()
+
+
+def test_a_clock_that_is_set_to_its_beginning_counts_in_its_first_hour() -> None:
+    ledger = ledger_at()
+    ledger.use(A, {"cpus": 1_000})
+    ledger.set_time(60.0)
+    ((bucket, changed),) = ledger.close(0).changed
+    assert changed == {A, CLUSTER}
+    assert record_of(bucket, A, 0).start_ms == 0

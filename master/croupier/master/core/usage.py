@@ -193,7 +193,8 @@ class UsageLedger:
         """
         self._count_gap(wall_ms)
         step_ms = self._now_ms - self._began_ms
-        bucket = self.history.hour(wall_ms - step_ms // 2)
+        # A clock that was set back to its beginning leaves no room for the step.
+        bucket = self.history.hour(max(0, wall_ms - step_ms // 2))
         changed = {CLUSTER}
         for account, meters in list(self._meters.items()):
             if sums := meters.take(self._now_ms):
