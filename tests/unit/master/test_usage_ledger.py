@@ -22,7 +22,14 @@ from croupier.master.core.usage_buckets import (
     UsageBucket,
     dominant_ms,
 )
-from croupier.master.core.usage_records import history_of, record_of
+from croupier.master.core.usage_records import (
+    UsageRecord,
+    UsageRow,
+    deletions,
+    history_of,
+    record_of,
+    usage_key,
+)
 from croupier.model.ids import Role
 
 # 2026-11-27 12:00 UTC.
@@ -267,3 +274,25 @@ def test_a_clock_that_is_set_to_its_beginning_counts_in_its_first_hour() -> None
     ((bucket, changed),) = ledger.close(0).changed
     assert changed == {A, CLUSTER}
     assert record_of(bucket, A, 0).start_ms == 0
+
+
+def test_a_clock_set_back_to_a_day_that_is_dropped_leaves_what_is_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(usage_buckets, "MAX_HOURS", 1)
+    monkeypatch.setattr(usage_buckets, "MAX_DAYS", 1)
+    ledger = UsageLedger()
+    ledger.use(A, {"cpus": 1_000})
+    stored: dict[str, UsageRow] = {}
+    for minute, day in enumerate((0, 2, 4, 0, 6), 1):
+        ledger.set_time(60.0 * minute)
+        wall_ms = NOON + day * DAY_MS
+        closed = ledger.close(wall_ms)
+        for bucket, accounts in closed.changed:
+            records = [record_of(bucket, account, wall_ms) for account in accounts]
+            stored.update((usage_key(record), record) for record in records)
+        for bucket in closed.forgotten:
+            for row in deletions(bucket):
+                stored.pop(usage_key(row), None)
+        history, _ = history_of(row for row in stored.values() if isinstance(row, UsageRecord))
+        assert list(history) == list(ledger.history)

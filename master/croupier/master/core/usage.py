@@ -205,11 +205,12 @@ class UsageLedger:
         bucket.add_capacity(self._capacity.take(self._now_ms), step_ms)
         self._began_ms, self.closed_ms = self._now_ms, wall_ms
         closed = Closed([(bucket, changed)])
-        hours, closed.forgotten = self.history.surplus()
-        for hour in hours:
+        for hour in self.history.surplus_hours():
             day = self.history.day(hour.start_ms)
             closed.changed.append((day, {CLUSTER, *day.merge(hour)}))
             closed.forgotten.append(hour)
+        # After the hours: one of them may have been added to a day that is too old itself.
+        closed.forgotten += self.history.surplus_days()
         return closed
 
     def _count_gap(self, wall_ms: int) -> None:

@@ -184,9 +184,13 @@ class UsageHistory:
         """Return the bucket of the day of a time."""
         return _bucket(self.days, at_ms, DAY_MS)
 
-    def surplus(self) -> tuple[list[UsageBucket], list[UsageBucket]]:
-        """Remove the oldest hours and days that are too many, and return them."""
-        return _surplus(self.hours, MAX_HOURS), _surplus(self.days, MAX_DAYS)
+    def surplus_hours(self) -> list[UsageBucket]:
+        """Remove the oldest hours that are too many, and return them."""
+        return _surplus(self.hours, MAX_HOURS)
+
+    def surplus_days(self) -> list[UsageBucket]:
+        """Remove the oldest days that are too many, and return them."""
+        return _surplus(self.days, MAX_DAYS)
 
     def of_role(self, role: Role) -> Iterable[Bucket]:
         """Return what a role used in each bucket, oldest first. O(buckets)."""
