@@ -15,7 +15,7 @@ from croupier.model.task import TaskInfo
 from croupier.v1 import operator_pb2 as pb
 from croupier.wire.resources import resources_to_wire
 from tests.harness.secured_world import SecuredWorld, caller
-from tests.harness.world import World, in_group, make_task, with_executor
+from tests.harness.world import World, in_gang, in_group, make_task, with_executor
 
 
 def fit(world: World, unit: str, role: str = "", caller: Principal = ANONYMOUS) -> pb.FitResponse:
@@ -119,6 +119,20 @@ def test_a_group_and_an_executor_end_as_a_whole() -> None:
     world.decline(framework, 60.0)
     assert ended(fit(world, "cpus:3;mem:1GB")) == ["y"]
     assert sorted(ended(fit(world, "cpus:4;mem:1GB"))) == ["x", "y"]
+
+
+def test_a_gang_ends_as_a_whole_on_all_of_its_agents() -> None:
+    world = World()
+    for number in range(2):
+        world.agent("cpus:4;mem:8GB", agent_id=f"a{number}", features="gangs")
+    framework = world.framework(suppressed=True)
+    members = in_gang("g", *(make_task(f"g{number}", "cpus:3;mem:1GB") for number in range(2)))
+    assert not world.call(framework, calls.Submit(members)).tasks[0].error
+    found = fit(world, "cpus:2;mem:1GB")
+    assert (found.move.count, sorted(ended(found))) == (2, ["g0", "g1"])
+    running(world, framework, make_task("x0", "cpus:1;mem:1GB"), make_task("x1", "cpus:1;mem:1GB"))
+    # What ends elsewhere makes no room here.
+    assert fit(world, "cpus:4;mem:1GB").move.count == 3
 
 
 def test_an_agent_that_is_withheld_is_told_of() -> None:

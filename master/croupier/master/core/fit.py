@@ -15,7 +15,8 @@ from typing import Final
 from croupier.master.allocator.room import Room
 from croupier.master.core.agents import Agent
 from croupier.master.core.effects import PAUSE, Pause
-from croupier.master.core.on_preemption import by_executor, freed_with
+from croupier.master.core.frameworks import Framework
+from croupier.master.core.on_preemption import InExecutors, by_executor, freed_with
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
 from croupier.model.demand import Demand
@@ -44,7 +45,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """An offer, or tasks that end together."""
+    """An offer, or tasks that end together, those of a gang on several agents."""
 
     offered: Resources = NOTHING
     tasks: Mapping[TaskKey, Task] = field(default_factory=dict)
@@ -96,7 +97,8 @@ def _move(state: State, agent: Agent, demand: Demand, free: Resources) -> Move |
             break
         # A task may end alone, or with its executor.
         more = [task for key, task in ending.tasks.items() if key not in ended]
-        freed = ending.offered + sum_of(task.rest for task in more)
+        here = (task.rest for task in more if task.agent_id == agent.agent_id)
+        freed = ending.offered + sum_of(here)
         scalars = demand.unit.scalars.items()
         # Devices may be enough in number, and not free as they are needed.
         if (has_needs and slots_of(freed)) or any(_helps(*each, freed, free) for each in scalars):
@@ -133,7 +135,7 @@ def _endings(state: State, agent: Agent) -> Iterator[Ending]:
     for framework_id, tasks in tasks_of.items():
         framework, in_executors = state.frameworks[framework_id], by_executor(tasks)
         for task in tasks:
-            live = freed_with(framework, task, in_executors) if task.is_active else []
+            live = _ending_with(framework, task, in_executors) if task.is_active else []
             if live:
                 found.append((task, live))
     # Those of one launch: the fewest first.
@@ -142,3 +144,10 @@ def _endings(state: State, agent: Agent) -> Iterator[Ending]:
     )
     for _, live in found:
         yield Ending(tasks={(each.framework_id, each.task_id): each for each in live})
+
+
+def _ending_with(framework: Framework, task: Task, in_executors: InExecutors) -> list[Task]:
+    """Return the tasks that end with the task; none for all but one of a group."""
+    if task.info.gang is None:
+        return freed_with(framework, task, in_executors)
+    return [each for each in framework.queued_with(task) if each.is_active]
