@@ -34,7 +34,7 @@ _ADVICE = {
     "guarantee": "{role} is below its guarantee and comes first: croupier quota get {role}",
     "in use": "wait for tasks to end or offers to be answered, or add agents",
     "earmarked": "it is reserved for another framework; what that leaves is offered again",
-    "reserved": "give tasks a max_completion that ends before: croupier reservations",
+    "reserved": "wait for its end, or give tasks a max_completion that ends before it begins",
     "scarce": "declare a demand for the scarce resource to be offered these agents",
     "held for another": "end one that is no volume: croupier holds, croupier hold release ID",
     "its reservations": "it is offered these agents alone once they begin: croupier reservations",
