@@ -35,6 +35,18 @@ def seen_by(pid: int, path: Path) -> Path:
     return Path(f"/proc/{pid}/root{path}")
 
 
+def beside(pid: int) -> list[int]:
+    """Return the processes that see the same disks as the process `pid`, itself among them."""
+    mounts = Path(f"/proc/{pid}/ns/mnt").readlink()
+    found = []
+    for each in Path("/proc").glob("[0-9]*"):
+        # Of processes that end meanwhile.
+        with suppress(OSError):
+            if (each / "ns/mnt").readlink() == mounts:
+                found.append(int(each.name))
+    return found
+
+
 def fill(folder: Path, size: int | None = None) -> None:
     """Fill the disk of `folder`, or write so many bytes; `make_room` removes them."""
     left = size

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from tests.harness.agent_process import AgentProcess
 from tests.harness.eventually import eventually
 from tests.harness.processes import is_running
 from tests.harness.scripted_master import F, ScriptedMaster, shell
-from tests.harness.small_disks import on_small_disk, seen_by
+from tests.harness.small_disks import beside, on_small_disk, seen_by
 from tests.integration.agent.conftest import Serving
 
 RUNNING, FINISHED, FAILED = TaskState.RUNNING, TaskState.FINISHED, TaskState.FAILED
@@ -172,11 +173,17 @@ async def prepared(master: ScriptedMaster, tmp_path: Path) -> AsyncIterator[Agen
     yield agent
     # The disk is seen by the agent and its tasks only; a descriptor of it outlives the agent.
     work = os.open(seen_by(agent.pid, disk / "work"), os.O_RDONLY)
+    # Its tasks are not found by their paths from here.
+    tasks = set(beside(agent.pid)) - {agent.pid}
+    assert os.getpid() not in tasks
     try:
         agent.end()
         await clean_up(Path(f"/proc/self/fd/{work}"))
     finally:
         os.close(work)
+        for each in tasks:
+            with suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
 
 
 async def test_a_task_that_names_no_disk_gets_a_quarter_of_it(
