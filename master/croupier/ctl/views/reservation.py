@@ -12,8 +12,9 @@ from croupier.model.reservation import PERIODS
 
 
 def _moment(time_ms: int) -> str:
-    """Return a time in UTC, to the minute."""
-    return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M}Z"
+    """Return a time in UTC, to the second; those on a minute, to the minute."""
+    moment = datetime.fromtimestamp(time_ms / 1000, UTC)
+    return moment.strftime("%Y-%m-%d %H:%MZ" if moment.second == 0 else "%Y-%m-%d %H:%M:%SZ")
 
 
 def _every(reservation: View) -> str:

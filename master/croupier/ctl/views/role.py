@@ -40,8 +40,9 @@ def past_text(role: View) -> str:
     if not past:
         return ""
     return (
-        f"{past['part']:.0%} of the past (half-life {half_life_text(role)}) against a share of "
-        f"{past['share']:.0%}: its weight counts {past['factor']:.3g} times"
+        f"{past['part']:.0%} of the past (half-life {half_life_text(role)}, with its share of what "
+        f"nobody used) against a share of {past['share']:.0%}: its weight counts "
+        f"{past['factor']:.3g} times"
     )
 
 
