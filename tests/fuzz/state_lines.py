@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 from croupier.agent import record_lines
 from croupier.agent.core.recovery import recovered
 from croupier.master.allocator import Allocator, Rules, policies
-from croupier.master.core.records import Registry
+from croupier.master.core.registry import Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state_recovery import recover_state
 from croupier.master.eventlog import codec as event_lines

@@ -10,7 +10,8 @@ from croupier.master.allocator import Allocator
 from croupier.master.core.effects import Close, Send, SessionId
 from croupier.master.core.events import Register, Subscribe
 from croupier.master.core.facts import Fact
-from croupier.master.core.records import Record, Registry
+from croupier.master.core.records import Record
+from croupier.master.core.registry import Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.driver import BATCH, Driver

@@ -12,7 +12,7 @@ import pytest
 
 from croupier.master.allocator import Allocator, Rules, policies
 from croupier.master.core.effects import Effect
-from croupier.master.core.records import Registry
+from croupier.master.core.registry import Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.core.state_recovery import recover_state

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from croupier.master.core.records import Record, Registry
+from croupier.master.core.records import Record
+from croupier.master.core.registry import Registry
 from croupier.master.store import SqliteStore
 from croupier.model.errors import InvalidRequest, Unavailable
 

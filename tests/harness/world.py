@@ -24,14 +24,8 @@ from croupier.master.core.events import (
     TimePassed,
 )
 from croupier.master.core.messages import Offered, Placed, Subscribed, ToAgent, ToFramework, Updated
-from croupier.master.core.records import (
-    ForgetTask,
-    MasterRecord,
-    Record,
-    Registry,
-    TaskRecord,
-    task_key,
-)
+from croupier.master.core.records import ForgetTask, MasterRecord, Record, TaskRecord, task_key
+from croupier.master.core.registry import Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.core.state_recovery import recover_state

@@ -9,7 +9,7 @@ from croupier.master.allocator import Allocator, Rules
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import AgentTask, Received
-from croupier.master.core.records import Registry
+from croupier.master.core.registry import Registry
 from croupier.master.core.state import State
 from croupier.master.core.state_recovery import recover_state
 from croupier.model.devices import Device, DeviceRequest, Inventory, needs_of, slots_of

@@ -10,7 +10,8 @@ import pytest
 from croupier.master.allocator import Allocator
 from croupier.master.allocator.queries import RoleStatus
 from croupier.master.core.effects import Answer
-from croupier.master.core.records import Registry, RoleRecord
+from croupier.master.core.records import RoleRecord
+from croupier.master.core.registry import Registry
 from croupier.master.core.role_commands import RolesMoved, UpdateRoles
 from croupier.master.core.roles import RoleChange, RolePart, check_settings
 from croupier.master.core.settings import Settings

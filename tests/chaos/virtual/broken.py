@@ -46,7 +46,8 @@ from croupier.master.core.events import Register
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.holds import Hold, HoldState
 from croupier.master.core.messages import MessageArrived
-from croupier.master.core.records import ForgetTask, HoldRecord, Record, Registry, TaskRecord
+from croupier.master.core.records import ForgetTask, HoldRecord, Record, TaskRecord
+from croupier.master.core.registry import Registry
 from croupier.master.core.reservations import NewReservation, Reservation
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskHold

@@ -27,7 +27,8 @@ from croupier.master.core.effects import (
 )
 from croupier.master.core.events import Claim, SessionEnded
 from croupier.master.core.messages import Heartbeat, Registered, ToAgent, ToFramework
-from croupier.master.core.records import MasterRecord, Record, Registry
+from croupier.master.core.records import MasterRecord, Record
+from croupier.master.core.registry import Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.core.state_recovery import recover_state

@@ -17,10 +17,10 @@ from croupier.master.core.records import (
     FrameworkRecord,
     HoldRecord,
     Record,
-    Registry,
     TaskRecord,
     task_key,
 )
+from croupier.master.core.registry import Registry
 from croupier.master.core.step import Event
 from croupier.master.core.usage_buckets import CLUSTER
 from croupier.master.core.usage_records import UsageRecord

@@ -35,7 +35,7 @@ from croupier.master.core import (
     step,
     verdicts,
 )
-from croupier.master.core.records import Registry
+from croupier.master.core.registry import Registry
 from croupier.master.core.state import State
 from croupier.master.core.unit_checks import UnitVerdicts
 from croupier.master.core.usage import UsageLedger

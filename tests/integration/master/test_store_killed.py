@@ -11,7 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
-from croupier.master.core.records import Registry
+from croupier.master.core.registry import Registry
 from tests.harness.effort import portion
 from tests.harness.sqlite_stores import read
 

@@ -18,11 +18,11 @@ from croupier.master.core.records import (
     MasterRecord,
     PastTerm,
     QueuePlace,
-    Registry,
     Requeue,
     TaskRecord,
     task_key,
 )
+from croupier.master.core.registry import Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state_recovery import recover_state
 from croupier.master.leadership.lineage import Names, next_record

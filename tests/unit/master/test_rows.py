@@ -23,10 +23,10 @@ from croupier.master.core.records import (
     MasterRecord,
     QueuePlace,
     Record,
-    Registry,
     RoleRecord,
     TaskRecord,
 )
+from croupier.master.core.registry import Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state_recovery import recover_state
 from croupier.master.store.rows import (

@@ -16,9 +16,9 @@ from croupier.master.core.records import (
     MasterRecord,
     PastTerm,
     Record,
-    Registry,
     TaskRecord,
 )
+from croupier.master.core.registry import Registry
 from croupier.master.store.marker import marker_path
 from croupier.master.store.rows import checksum
 from croupier.master.store.wal import damage

@@ -21,7 +21,8 @@ from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.core import calls
 from croupier.master.core.agent_commands import MarkGone, OperateAgent
 from croupier.master.core.events import AgentTask, TimePassed
-from croupier.master.core.records import Record, Registry
+from croupier.master.core.records import Record
+from croupier.master.core.registry import Registry
 from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.roles import RoleChange
 from croupier.master.core.settings import Settings

@@ -12,7 +12,7 @@ from croupier.master.core.agents import Agent
 from croupier.master.core.effects import Close, Save, Send, SessionId, Step
 from croupier.master.core.events import AgentReported, AgentTask, Register
 from croupier.master.core.messages import Subscribed
-from croupier.master.core.records import Registry
+from croupier.master.core.registry import Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state_recovery import recover_state
 from croupier.master.core.step import Event, step

@@ -22,7 +22,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from croupier.master.core.records import MasterRecord, Record, Registry
+from croupier.master.core.records import MasterRecord, Record
+from croupier.master.core.registry import Registry
 from croupier.master.store.rows import (
     JSON_VERSION,
     SCHEMA_VERSION,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Final, assert_never
+from dataclasses import field
+from typing import Final
 
 from croupier.master.core import access_records, usage_records
-from croupier.model.access import KeyId
 from croupier.model.attributes import Constraint
 from croupier.model.demand import Placement
 from croupier.model.ids import (
@@ -329,98 +328,3 @@ Record = (
 def task_key(framework_id: FrameworkId, task_id: TaskId) -> str:
     """Return a key that is unique among the tasks of all frameworks; ids hold no blanks."""
     return f"{framework_id} {task_id}"
-
-
-@dataclass(slots=True)
-class Registry:
-    """All records of a store; tasks by `task_key`, sums of usage by `usage_key`."""
-
-    master: MasterRecord | None = None
-    agents: dict[AgentId, AgentRecord] = field(default_factory=dict)
-    frameworks: dict[FrameworkId, FrameworkRecord] = field(default_factory=dict)
-    roles: dict[Role, RoleRecord] = field(default_factory=dict)
-    tasks: dict[str, TaskRecord] = field(default_factory=dict)
-    holds: dict[HoldId, HoldRecord] = field(default_factory=dict)
-    reservations: dict[ReservationId, ReservationRecord] = field(default_factory=dict)
-    groups: dict[str, access_records.GroupRecord] = field(default_factory=dict)
-    rules: dict[str, access_records.RuleRecord] = field(default_factory=dict)
-    tokens: dict[access_records.TokenId, access_records.TokenRecord] = field(default_factory=dict)
-    revoked: dict[KeyId, access_records.RevokedKeyRecord] = field(default_factory=dict)
-    usage: dict[str, usage_records.UsageRecord] = field(default_factory=dict)
-
-    def apply(self, record: Record) -> None:
-        """Add one record; the newest of a kind and id wins."""
-        match record:
-            case MasterRecord():
-                self.master = record
-            case AgentRecord():
-                self.agents[record.agent_id] = record
-            case FrameworkRecord():
-                self.frameworks[record.framework_id] = record
-            case RoleRecord():
-                self.roles[record.role] = record
-            case TaskRecord():
-                self.tasks[task_key(record.framework_id, record.info.task_id)] = record
-            case HoldRecord() | ForgetHold() | ReservationRecord() | ForgetReservation():
-                self._apply_kept(record)
-            case ForgetAgent():
-                self.agents.pop(record.agent_id, None)
-            case ForgetFramework():
-                self.frameworks.pop(record.framework_id, None)
-            case ForgetTask():
-                self.tasks.pop(task_key(record.framework_id, record.task_id), None)
-            case ForgetRole():
-                self.roles.pop(record.role, None)
-            case usage_records.UsageRecord() | usage_records.ForgetUsage():
-                self._apply_usage(record)
-            case _:
-                self._apply_access(record)
-
-    def _apply_usage(self, row: usage_records.UsageRow) -> None:
-        if isinstance(row, usage_records.UsageRecord):
-            self.usage[usage_records.usage_key(row)] = row
-        else:
-            self.usage.pop(usage_records.usage_key(row), None)
-
-    def _apply_kept(
-        self, record: HoldRecord | ForgetHold | ReservationRecord | ForgetReservation
-    ) -> None:
-        match record:
-            case HoldRecord():
-                self.holds[record.hold_id] = record
-            case ForgetHold():
-                self.holds.pop(record.hold_id, None)
-            case ReservationRecord():
-                self.reservations[record.reservation_id] = record
-            case ForgetReservation():
-                self.reservations.pop(record.reservation_id, None)
-
-    def _apply_access(self, record: access_records.AccessRecord) -> None:
-        match record:
-            case access_records.GroupRecord():
-                self.groups[record.name] = record
-            case access_records.RuleRecord():
-                self.rules[record.name] = record
-            case access_records.TokenRecord():
-                self.tokens[record.token_id] = record
-            case access_records.RevokedKeyRecord():
-                self.revoked[record.key_id] = record
-            case access_records.ForgetGroup():
-                self.groups.pop(record.name, None)
-            case access_records.ForgetRule():
-                self.rules.pop(record.name, None)
-            case access_records.ForgetToken():
-                self.tokens.pop(record.token_id, None)
-            case access_records.ForgetRevokedKey():
-                self.revoked.pop(record.key_id, None)
-            case _:
-                assert_never(record)
-
-    def records(self) -> list[Record]:
-        """Return all records."""
-        access = (self.groups, self.rules, self.tokens, self.revoked)
-        kept = (self.holds, self.reservations)
-        others = (*access, self.usage)
-        kinds = (self.agents, self.frameworks, self.roles, self.tasks, *kept, *others)
-        held: list[Record] = [record for kind in kinds for record in kind.values()]
-        return [self.master, *held] if self.master is not None else held

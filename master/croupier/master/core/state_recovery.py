@@ -14,6 +14,7 @@ from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.deadlines import AgentTimeout, FailoverTimeout, HoldReview
 from croupier.master.core.frameworks import Framework, FrameworkState
 from croupier.master.core.holds import Hold
+from croupier.master.core.registry import Registry
 from croupier.master.core.reservations import recovered
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import NO_AGENT, State
@@ -29,7 +30,7 @@ from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus
 
 
 def recover_state(
-    registry: records.Registry, master_id: str, settings: Settings, allocator: Allocator, now: float
+    registry: Registry, master_id: str, settings: Settings, allocator: Allocator, now: float
 ) -> State:
     """Return the state of a new leader, O(records); raises InvalidRequest if records conflict."""
     _check(registry)
@@ -65,7 +66,7 @@ def recover_state(
     return state
 
 
-def _check(registry: records.Registry) -> None:
+def _check(registry: Registry) -> None:
     """Raise InvalidRequest if records contradict each other, which no decoder can check."""
     for framework in registry.frameworks.values():
         if len(set(framework.roles)) < len(framework.roles):
@@ -77,7 +78,7 @@ def _check(registry: records.Registry) -> None:
         raise InvalidRequest("the store is damaged: two tokens are bound to one agent")
 
 
-def _recover_access(state: State, registry: records.Registry) -> None:
+def _recover_access(state: State, registry: Registry) -> None:
     groups = {name: record.members for name, record in registry.groups.items()}
     rules = {name: record.rule for name, record in registry.rules.items()}
     revoked = {key_id: record.description for key_id, record in registry.revoked.items()}

@@ -20,7 +20,7 @@ from typing import Final, get_args
 from croupier.master.allocator import Rules
 from croupier.master.core.events import Read
 from croupier.master.core.frameworks import Framework
-from croupier.master.core.records import Registry
+from croupier.master.core.registry import Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.core.step import Event

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from croupier.master.access.cluster_keys import LaunchProofs, LinkKeys
 from croupier.master.core.events import AccountingDue, Claim
-from croupier.master.core.records import MasterRecord, Registry
+from croupier.master.core.records import MasterRecord
+from croupier.master.core.registry import Registry
 from croupier.master.core.state import State
 from croupier.master.core.state_recovery import recover_state
 from croupier.master.driver import Driver

@@ -26,7 +26,8 @@ from typing import Final, Protocol
 
 from croupier.etcd.v3 import etcd_pb2 as pb
 from croupier.master.core.access_records import TokenId, TokenRecord
-from croupier.master.core.records import Record, Registry
+from croupier.master.core.records import Record
+from croupier.master.core.registry import Registry
 from croupier.master.etcd import operations as op
 from croupier.master.etcd.client import EtcdClient
 from croupier.master.store import etcd_rows

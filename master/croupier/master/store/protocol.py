@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from copy import deepcopy
 from typing import Protocol
 
-from croupier.master.core.records import Record, Registry
+from croupier.master.core.records import Record
+from croupier.master.core.registry import Registry
 from croupier.model.store_position import StorePosition
 
 

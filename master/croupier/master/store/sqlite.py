@@ -14,7 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from croupier.master.core.records import MasterRecord, Record, Registry
+from croupier.master.core.records import MasterRecord, Record
+from croupier.master.core.registry import Registry
 from croupier.master.store import sqlite_table as table
 from croupier.master.store.marker import Marker, StoreLock, marker_path, read_marker, write_marker
 from croupier.master.store.protocol import Store

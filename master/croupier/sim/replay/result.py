@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from croupier.master.allocator import Allocator, policies
-from croupier.master.core.records import Registry
+from croupier.master.core.registry import Registry
 from croupier.master.core.state_recovery import recover_state
 from croupier.master.core.step import step
 from croupier.master.eventlog.digest import Digest, outcomes_of
