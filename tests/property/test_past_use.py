@@ -107,7 +107,7 @@ class Cluster:
             roles = list(queries.roles_in_use())
             shares = {str(role): queries.role_entitlement(role) for role in roles}
             self.got.append(shares)
-            bucket = self.history.hour(now_ms)
+            bucket = self.history.bucket(now_ms, HOUR_MS)
             for role, share in shares.items():
                 used = int(share * CPUS * 1000 * HOUR_MS)
                 bucket.add(Account(Role(role), "f"), Sums({"cpus": used}))
@@ -144,7 +144,7 @@ def test_the_order_in_which_roles_come_changes_nothing(order: list[str]) -> None
         cluster = Cluster(24 * HOUR_MS, dict.fromkeys(sorted(names), 1000))
         for name in names:
             cluster.join(name)
-        bucket = cluster.history.hour(0)
+        bucket = cluster.history.bucket(0, HOUR_MS)
         for number, name in enumerate(sorted(names), 1):
             used = Sums({"cpus": number * 1000 * HOUR_MS})
             bucket.add(Account(Role(name), "f"), used)

@@ -14,7 +14,14 @@ from croupier.master.allocator.node import Level, Node, RoleNode
 from croupier.master.allocator.past_use import WHOLE
 from croupier.master.allocator.policies import Drf, Key
 from croupier.master.core.past_use import past_use, weight_of_age
-from croupier.master.core.usage_buckets import Account, Amounts, Sums, UsageHistory, dominant_ms
+from croupier.master.core.usage_buckets import (
+    HOUR_MS,
+    Account,
+    Amounts,
+    Sums,
+    UsageHistory,
+    dominant_ms,
+)
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings
 
@@ -49,7 +56,7 @@ class HalfLife(Rule):
 
     def learn(self, allocator: Allocator, used: Used, now_ms: int, /) -> None:
         """See `Rule`."""
-        bucket = self._history.hour(now_ms - STEP_MS // 2)
+        bucket = self._history.bucket(now_ms - STEP_MS // 2, HOUR_MS)
         for role, amounts in used.items():
             bucket.add(Account(role, role), Sums(dict(amounts)))
         bucket.add_capacity(_capacity(allocator), STEP_MS)

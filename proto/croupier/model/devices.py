@@ -112,7 +112,10 @@ class DeviceRequest:
         milli = amount[self.kind]
         if not milli:
             raise InvalidRequest(f"the task describes {self.kind}, and its resources have none")
-        check_number(self.kind, milli)
+        if milli > MILLI and milli % MILLI:
+            raise InvalidRequest(
+                f"{self.kind} must be whole, or less than 1 for a part of one device"
+            )
 
     def __str__(self) -> str:
         together = f" of one {self.same}" if self.same else ""
@@ -123,12 +126,6 @@ def _check_kind(kind: str) -> None:
     check_names([kind])
     if kind in _AMOUNTS:
         raise InvalidRequest(f"{kind} cannot be named devices")
-
-
-def check_number(kind: str, milli: int) -> None:
-    """Raise InvalidRequest if no task can have this many thousandths of named devices."""
-    if milli > MILLI and milli % MILLI:
-        raise InvalidRequest(f"{kind} must be whole, or less than 1 for a part of one device")
 
 
 @value
@@ -190,10 +187,6 @@ class Inventory:
         """Raise InvalidRequest if the agent's resources have others than these."""
         if slots_of(total) != slots_of(self.total) or not self.is_certain(total):
             raise InvalidRequest("the agent's resources do not agree with its named devices")
-
-    def device_of(self, item: str) -> Device | None:
-        """Return the device of a slot; None if the agent has none of this name."""
-        return self._by_item.get(item)
 
     def by_device(self, slots: Collection[str]) -> dict[Device, int]:
         """Return how many of these slots each device has, in order, without those with none."""

@@ -37,10 +37,7 @@ class TaskPreemption:
         """Raise InvalidRequest if a value is out of range."""
         check_min_run(self.min_run_ms)
         if self.checkpoint_signal and self.checkpoint_signal not in CHECKPOINT_SIGNALS:
-            raise InvalidRequest(
-                f"{self.checkpoint_signal} is no signal for a checkpoint; there are"
-                f" {', '.join(CHECKPOINT_SIGNALS.values())}"
-            )
+            raise _no_signal(str(self.checkpoint_signal))
 
 
 NO_PREEMPTION: Final = TaskPreemption()
@@ -60,11 +57,13 @@ def parse_checkpoint_signal(text: str) -> int:
     name = "SIG" + text.upper().removeprefix("SIG")
     found = next((number for number, known in CHECKPOINT_SIGNALS.items() if known == name), 0)
     if text and not found:
-        raise InvalidRequest(
-            f"{text[:80]!r} is no signal for a checkpoint; there are"
-            f" {', '.join(CHECKPOINT_SIGNALS.values())}"
-        )
+        raise _no_signal(repr(text[:80]))
     return found
+
+
+def _no_signal(given: str) -> InvalidRequest:
+    known = ", ".join(CHECKPOINT_SIGNALS.values())
+    return InvalidRequest(f"{given} is no signal for a checkpoint; there are {known}")
 
 
 def parse_min_run(text: str) -> int | None:

@@ -98,15 +98,11 @@ def test_a_role_includes_all_roles_below_it() -> None:
     ledger.use(B, {"cpus": 500})
     ledger.set_time(2.0)
     ledger.close(NOON + 2_000)
-    (ads,), (prod,), (other,) = map(
-        list, (ledger.buckets(Role(name)) for name in ("ads", "ads/prod", "other"))
-    )
-    assert ads.used == {"cpus": 3_000_000}
-    assert prod.used == {"cpus": 1_000_000}
-    assert other.used == {}
-    assert ads.capacity == {"cpus": 8_000_000}
-    assert (ads.start_ms, ads.end_ms, ads.counted_ms) == (NOON, NOON + HOUR_MS, 2_000)
-    assert ads.dominant_ms == 750
+    (bucket,) = ledger.history
+    assert bucket.by_role == {"ads": {"cpus": 3_000_000}, "ads/prod": {"cpus": 1_000_000}}
+    assert bucket.capacity == {"cpus": 8_000_000}
+    assert (bucket.start_ms, bucket.end_ms, bucket.counted_ms) == (NOON, NOON + HOUR_MS, 2_000)
+    assert dominant_ms(bucket.by_role[Role("ads")], bucket.capacity, bucket.counted_ms) == 750
 
 
 def test_the_dominant_share_is_the_largest_of_all_resources() -> None:
@@ -151,10 +147,10 @@ def test_old_hours_become_days_and_old_days_are_forgotten() -> None:
     check(ledger)
     assert len(ledger.history.hours) == MAX_HOURS
     assert MAX_DAYS <= len(ledger.history.days) <= MAX_DAYS + 1
-    kept = sum(each.used.get("cpus", 0) for each in ledger.buckets(A.role))
+    kept = sum(each.by_role[A.role]["cpus"] for each in ledger.history)
     lost = [each for each in forgotten if each.length_ms == DAY_MS]
     assert kept + sum(each.by_role[A.role]["cpus"] for each in lost) == hours * HOUR_MS
-    starts = [each.start_ms for each in ledger.buckets(A.role)]
+    starts = [each.start_ms for each in ledger.history]
     assert starts == sorted(starts)
 
 

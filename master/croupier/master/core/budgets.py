@@ -55,9 +55,9 @@ def budget_status(state: State, role: Role, budget: Budget) -> BudgetStatus:
     """Return how much of a role's budget was used up to the last accounting step. O(buckets)."""
     begin_ms = budget.period.begin_ms(state.usage.closed_ms or 0)
     used: Amounts = {}
-    for bucket in state.usage.buckets(role):
+    for bucket in state.usage.history:
         if bucket.start_ms >= begin_ms:
-            add_to(used, bucket.used)
+            add_to(used, bucket.by_role.get(role, {}))
     return BudgetStatus(budget, budget.used_ppm(used), begin_ms)
 
 

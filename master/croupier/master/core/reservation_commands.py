@@ -137,12 +137,7 @@ class DeleteReservation(OperatorCommand[ReservationStatus]):
         """
         permissions = state.permissions(self.caller)
         found = state.reservations.get(self.reservation_id)
-        may_change = found is not None and permissions.decide(
-            Action.CHANGE_ROLES, role_object(found.role)
-        )
-        if found is None or not (
-            may_change or finds_in_role(permissions, Action.VIEW, found.role, "")
-        ):
+        if found is None or not finds_in_role(permissions, Action.CHANGE_ROLES, found.role):
             wrong = self.reservation_id[: ids.MAX_ID_BYTES]
             raise NotFound(f"no reservation {wrong!r}; it may have ended")
         require(permissions, Action.CHANGE_ROLES, role_object(found.role))

@@ -11,16 +11,16 @@ master counts the time since then for the tasks that it finds in the store, up t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from croupier.master.core.usage_buckets import (
     CLUSTER,
+    DAY_MS,
     HOUR_MS,
     Account,
     Amounts,
-    Bucket,
     Sums,
     UsageBucket,
     UsageHistory,
@@ -194,7 +194,7 @@ class UsageLedger:
         self._count_gap(wall_ms)
         step_ms = self._now_ms - self._began_ms
         # A clock that was set back to its beginning leaves no room for the step.
-        bucket = self.history.hour(max(0, wall_ms - step_ms // 2))
+        bucket = self.history.bucket(max(0, wall_ms - step_ms // 2), HOUR_MS)
         changed = {CLUSTER}
         for account, meters in list(self._meters.items()):
             if sums := meters.take(self._now_ms):
@@ -206,7 +206,7 @@ class UsageLedger:
         self._began_ms, self.closed_ms = self._now_ms, wall_ms
         closed = Closed([(bucket, changed)])
         for hour in self.history.surplus_hours():
-            day = self.history.day(hour.start_ms)
+            day = self.history.bucket(hour.start_ms, DAY_MS)
             closed.changed.append((day, {CLUSTER, *day.merge(hour)}))
             closed.forgotten.append(hour)
         # After the hours: one of them may have been added to a day that is too old itself.
@@ -223,13 +223,6 @@ class UsageLedger:
         self._began_ms -= gap_ms
         for meter, amounts in found:
             meter.add({name: milli * gap_ms for name, milli in amounts.items()})
-
-    def buckets(self, role: Role) -> Iterator[Bucket]:
-        """Return what a role has used with all roles below it, in each hour or day.
-
-        Oldest first. The present hour is included up to the last accounting step. O(buckets).
-        """
-        return iter(self.history.of_role(role))
 
     def buckets_now(self, wall_ms: int) -> list[UsageBucket]:
         """Return all buckets, with what has come together since the last step in the present hour.

@@ -6,7 +6,7 @@ buckets is bounded, not their age: a clock that jumps far ahead deletes no histo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -142,28 +142,6 @@ class UsageBucket:
         assert len(self.accounts) <= 2 * self.most + 1
 
 
-class Bucket(NamedTuple):
-    """What a role used in one hour or day, with all roles below it.
-
-    Attributes:
-        start_ms: milliseconds since the epoch; so is `end_ms`.
-        counted_ms: the time for which a master counted.
-        used: thousandths of a unit times milliseconds, by resource; so is `capacity`.
-        capacity: of the whole cluster, over the time that was counted.
-    """
-
-    start_ms: int
-    end_ms: int
-    counted_ms: int
-    used: Mapping[str, int]
-    capacity: Mapping[str, int]
-
-    @property
-    def dominant_ms(self) -> int:
-        """The dominant-share milliseconds; see `dominant_ms`."""
-        return dominant_ms(self.used, self.capacity, self.counted_ms)
-
-
 @dataclass(slots=True)
 class UsageHistory:
     """The buckets, by their starts."""
@@ -176,13 +154,11 @@ class UsageHistory:
         buckets = [*self.days.values(), *self.hours.values()]
         return iter(sorted(buckets, key=lambda bucket: bucket.key))
 
-    def hour(self, at_ms: int) -> UsageBucket:
-        """Return the bucket of the hour of a time."""
-        return _bucket(self.hours, at_ms, HOUR_MS)
-
-    def day(self, at_ms: int) -> UsageBucket:
-        """Return the bucket of the day of a time."""
-        return _bucket(self.days, at_ms, DAY_MS)
+    def bucket(self, at_ms: int, length_ms: int) -> UsageBucket:
+        """Return the bucket of the hour or the day of a time."""
+        buckets = self.hours if length_ms == HOUR_MS else self.days
+        start_ms = at_ms // length_ms * length_ms
+        return buckets.setdefault(start_ms, UsageBucket(start_ms, length_ms))
 
     def surplus_hours(self) -> list[UsageBucket]:
         """Remove the oldest hours that are too many, and return them."""
@@ -191,12 +167,6 @@ class UsageHistory:
     def surplus_days(self) -> list[UsageBucket]:
         """Remove the oldest days that are too many, and return them."""
         return _surplus(self.days, MAX_DAYS)
-
-    def of_role(self, role: Role) -> Iterable[Bucket]:
-        """Return what a role used in each bucket, oldest first. O(buckets)."""
-        for bucket in self:
-            used = bucket.by_role.get(role, {})
-            yield Bucket(bucket.start_ms, bucket.end_ms, bucket.counted_ms, used, bucket.capacity)
 
 
 def account_label(labels: Labels) -> str:
@@ -232,11 +202,6 @@ def add_to(sums: Amounts, more: Mapping[str, int]) -> None:
             sums[name] = total
         else:
             sums.pop(name, None)
-
-
-def _bucket(buckets: dict[int, UsageBucket], at_ms: int, length_ms: int) -> UsageBucket:
-    start_ms = at_ms // length_ms * length_ms
-    return buckets.setdefault(start_ms, UsageBucket(start_ms, length_ms))
 
 
 def _surplus(buckets: dict[int, UsageBucket], most: int) -> list[UsageBucket]:

@@ -7,7 +7,6 @@ from dataclasses import field
 
 from croupier.master.core.usage_buckets import (
     CLUSTER,
-    HOUR_MS,
     Account,
     Sums,
     UsageBucket,
@@ -88,7 +87,7 @@ def history_of(records: Iterable[UsageRecord]) -> tuple[UsageHistory, int | None
     history = UsageHistory()
     closed_ms = None
     for record in records:
-        bucket = (history.hour if record.length_ms == HOUR_MS else history.day)(record.start_ms)
+        bucket = history.bucket(record.start_ms, record.length_ms)
         if record.account == CLUSTER:
             bucket.add_capacity(record.used, record.counted_ms)
             closed_ms = max(closed_ms or 0, record.closed_ms)
