@@ -24,7 +24,7 @@ from croupier.master.core.settings import Settings
 from croupier.model.attributes import equals
 from croupier.model.demand import Demand
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound
-from croupier.model.ids import AgentId, ReservationId, Role, TaskId
+from croupier.model.ids import AgentId, HoldId, ReservationId, Role, TaskId
 from croupier.model.preemption import TaskPreemption
 from croupier.model.reservation import DAY_MS
 from croupier.model.resources import Resources
@@ -203,6 +203,20 @@ def test_a_task_on_an_offer_for_shorter_ones_is_refused() -> None:
     verdict = world.accept(other, timed("long", 61))
     assert "is reserved for another role in 60 s" in str(verdict.tasks[0].error)
     assert isinstance(verdict.tasks[0].error, Conflict)
+
+
+def test_a_task_that_fits_into_a_hold_runs_on_a_reserved_agent() -> None:
+    world = a_world(1)
+    other = world.framework("other", "cpus:2")
+    [offer] = world.offers(other)
+    held = calls.MakeHold(HoldId("own"), Resources.parse("cpus:2"))
+    world.call(other, calls.Accept((offer.offer_id,), (), 0.0, holds=(held,)))
+    made(world, replace(WANTED, notice_ms=60_000))
+    [offer] = world.offers(other)
+    assert offer.hold_id == "own"
+    task = make_task("t", "cpus:2")
+    assert world.accept(other, task, offers=[offer.offer_id]).tasks[0].error is None
+    assert states(world) == {"t": "STAGING"}
 
 
 def test_agents_with_the_fewest_conflicts_are_chosen() -> None:

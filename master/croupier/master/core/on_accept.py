@@ -380,7 +380,10 @@ def _check_reserved(
         longest_ms(tasks),
         now,
     )
-    if barring is not None and any(parts[each.task_id][1] != each.resources for each in tasks):
+    is_within_hold = all(
+        part.resources == part.held for part in (parts[each.task_id] for each in tasks)
+    )
+    if barring is not None and not is_within_hold:
         starts_s = max(barring.starts_at - now, 0.0)
         raise Conflict(
             f"agent {accepted.agent_id} is reserved for another role in {starts_s:.0f} s; until"
