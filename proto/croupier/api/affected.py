@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from croupier.api.forms import TYPES
 from croupier.api.http_pb2 import Affected, AffectedAgent, AffectedFramework, AffectedTask
-from croupier.api.shapes import TYPES
 from croupier.model.task import TERMINAL
 from croupier.v1.operator_pb2 import TaskView
 

@@ -6,8 +6,8 @@ Rule: a key is the field of its name, or the field of its name in another unit:
     share       from share_ppm, as a part of 1; share_ppm is a key, too
     cpus        from cpus_milli
 
-A key of an optional field is null if that is absent, or an empty text. `shapes.py` has all that is
-different.
+A key of an optional field is null if that is absent, or an empty text. `forms.py` and `shapes.py`
+have all that is different.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from typing import Any, Final
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
-from croupier.api import shapes
+from croupier.api import forms, shapes
 
 Json = dict[str, Any]
-_PLAIN: Final[dict[int, shapes.Schema]] = {
-    FieldDescriptor.CPPTYPE_BOOL: shapes.BOOLEAN,
-    FieldDescriptor.CPPTYPE_DOUBLE: shapes.NUMBER,
-    FieldDescriptor.CPPTYPE_STRING: shapes.STRING,
+_PLAIN: Final[dict[int, forms.Schema]] = {
+    FieldDescriptor.CPPTYPE_BOOL: forms.BOOLEAN,
+    FieldDescriptor.CPPTYPE_DOUBLE: forms.NUMBER,
+    FieldDescriptor.CPPTYPE_STRING: forms.STRING,
 }
-_SECONDS: Final = shapes.Form(shapes.NUMBER, lambda milli: milli / 1000)
-_PART_OF_1: Final = shapes.Form(shapes.NUMBER, lambda ppm: ppm / 1_000_000)
-_PPM: Final = shapes.Form(shapes.INTEGER, about="the same in millionths.")
+_SECONDS: Final = forms.Form(forms.NUMBER, lambda milli: milli / 1000)
+_PART_OF_1: Final = forms.Form(forms.NUMBER, lambda ppm: ppm / 1_000_000)
+_PPM: Final = forms.Form(forms.INTEGER, about="the same in millionths.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Key:
     """
 
     name: str
-    form: shapes.Form
+    form: forms.Form
     field: FieldDescriptor | None = None
     place: str = ""
     is_nullable: bool = False
@@ -68,10 +68,10 @@ def _reader(key: Key) -> Callable[[Any], Any]:
     name = field.name
     read = attrgetter(f"{key.place}.{name}" if key.place else name)
     if not key.is_nullable:
-        return read if convert is shapes.as_it_is else lambda message: convert(read(message))
+        return read if convert is forms.as_it_is else lambda message: convert(read(message))
     if field.containing_oneof is None or field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
         return lambda message: convert(read(message)) or None
-    part = attrgetter(key.place) if key.place else shapes.as_it_is
+    part = attrgetter(key.place) if key.place else forms.as_it_is
     return lambda message: convert(read(message)) if part(message).HasField(name) else None
 
 
@@ -126,40 +126,40 @@ def _fields_of(message: Descriptor, place: str) -> Iterator[Key]:
             yield Key(name, form, field, place, is_nullable)
 
 
-def _forms(field: FieldDescriptor) -> dict[str, shapes.Form]:
+def _forms(field: FieldDescriptor) -> dict[str, forms.Form]:
     """Return the keys of a field, each with its form."""
     name = field.name
     owner: Any = field.containing_type
-    given = shapes.FIELDS.get(f"{owner.name}.{name}")
+    given = forms.FIELDS.get(f"{owner.name}.{name}")
     if given is not None:
         return {name.removesuffix("_ms"): given}
     if name.endswith("_ppm"):
         return {name.removesuffix("_ppm"): _PART_OF_1, name: _PPM}
-    if name.endswith("_ms") and not shapes.TIMES.search(name):
+    if name.endswith("_ms") and not forms.TIMES.search(name):
         return {name.removesuffix("_ms") + "_s": _SECONDS}
     return {name.removesuffix("_milli"): _form(field)}
 
 
-def _form(field: FieldDescriptor) -> shapes.Form:
+def _form(field: FieldDescriptor) -> forms.Form:
     message: Any = field.message_type
     if message is not None and message.GetOptions().map_entry:
         values = _value(message.fields_by_name["value"])
-        return shapes.Form(shapes.mapping(values.schema), lambda found: dict(sorted(found.items())))
+        return forms.Form(forms.mapping(values.schema), lambda found: dict(sorted(found.items())))
     value = _value(field)
     if not field.is_repeated:
         return value
     convert = value.convert
-    return shapes.Form(
-        shapes.array(value.schema),
-        list if convert is shapes.as_it_is else lambda wires: [convert(wire) for wire in wires],
+    return forms.Form(
+        forms.array(value.schema),
+        list if convert is forms.as_it_is else lambda wires: [convert(wire) for wire in wires],
     )
 
 
-def _value(field: FieldDescriptor) -> shapes.Form:
+def _value(field: FieldDescriptor) -> forms.Form:
     """Return the form of a field, or of each of its values."""
     message, kind = field.message_type, field.message_type or field.enum_type
-    if kind is not None and kind.name in shapes.TYPES:
-        return shapes.TYPES[kind.name]
+    if kind is not None and kind.name in forms.TYPES:
+        return forms.TYPES[kind.name]
     if message is not None:
-        return shapes.Form(message, as_object)
-    return shapes.Form(_PLAIN.get(field.cpp_type, shapes.INTEGER))
+        return forms.Form(message, as_object)
+    return forms.Form(_PLAIN.get(field.cpp_type, forms.INTEGER))

@@ -8,8 +8,8 @@ from typing import Any, Final
 from google.protobuf.descriptor import Descriptor
 
 from croupier.api.comments_pb2 import COMMENTS
+from croupier.api.forms import Schema, or_null
 from croupier.api.objects import Key, keys_of, shape_of
-from croupier.api.shapes import Schema, or_null
 
 _REFERENCE: Final = "#/components/schemas/"
 # What comments call a value that is null in JSON.

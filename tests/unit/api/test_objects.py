@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+from croupier.api import forms, shapes
 from croupier.api import http_pb2 as http
-from croupier.api import shapes
 from croupier.api.objects import as_object, keys_of
 from croupier.v1 import access_pb2
 from croupier.v1 import operator_pb2 as pb
@@ -124,6 +124,6 @@ def test_tables_name_only_fields_that_there_are() -> None:
         keys = {key.name for key in keys_of(known[name])}
         assert keys >= set(shape.nullable.split()), name
         assert not keys & set(shape.without.split()), name
-    for name in shapes.FIELDS:
+    for name in forms.FIELDS:
         message, _, field = name.partition(".")
         assert field in known[message].fields_by_name, name

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from croupier.api import http_pb2 as http
+from croupier.api.forms import array, or_null
 from croupier.api.schema import Schemas
-from croupier.api.shapes import array, or_null
 from croupier.master.web.routes import ROUTES, document
 from croupier.v1 import access_pb2, operator_pb2, resources_pb2
 from tests.harness.golden import check_golden

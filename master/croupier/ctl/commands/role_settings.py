@@ -13,8 +13,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from croupier.api.forms import PREEMPTION
 from croupier.api.objects import as_object
-from croupier.api.shapes import PREEMPTION
 from croupier.cli.connection import run
 from croupier.cli.flags import (
     CHANGE,

@@ -11,6 +11,7 @@ from typing import Annotated, Final, Literal
 
 from cyclopts import Parameter
 
+from croupier.api.forms import USAGE_BY
 from croupier.api.objects import as_object
 from croupier.cli.flags import LOCAL, MasterFlag, WideFlag
 from croupier.cli.table import print_table
@@ -23,12 +24,6 @@ from croupier.model.errors import InvalidRequest
 from croupier.v1 import operator_pb2 as pb
 
 By = Literal["role", "framework", "principal", "label"]
-_BY: Final = {
-    "role": pb.USAGE_BY_ROLE,
-    "framework": pb.USAGE_BY_FRAMEWORK,
-    "principal": pb.USAGE_BY_PRINCIPAL,
-    "label": pb.USAGE_BY_LABEL,
-}
 _MONTH: Final = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")
 
 
@@ -72,7 +67,7 @@ def usage(
         begin, end = month_of(month)
     else:
         begin, end = moment(since, now), moment(until, now)
-    request = pb.GetUsageRequest(by=_BY[by], since_ms=begin, until_ms=end)
+    request = pb.GetUsageRequest(by=USAGE_BY[by], since_ms=begin, until_ms=end)
     view = as_object(ask(master, "GetUsage", request))
     if as_json:
         print(json.dumps(view, indent=2))

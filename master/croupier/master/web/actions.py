@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from croupier.api import http_pb2 as http
 from croupier.api.affected import affected, is_live
-from croupier.api.shapes import PARTS_OF_ROLE, PREEMPTION
+from croupier.api.forms import PARTS_OF_ROLE, PREEMPTION
 from croupier.master.core.authorisation import require
 from croupier.master.web.lists import AGENTS, FRAMEWORKS, HOLDS, RESERVATIONS, TASKS, find_task
 from croupier.master.web.table import ApiRoute, Asked, read_duration

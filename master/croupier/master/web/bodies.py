@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from croupier.api.forms import Schema
 from croupier.api.schema import Schemas
-from croupier.api.shapes import Schema
 from croupier.master.web.errors import Forbidden, TooLarge
 from croupier.model.errors import InvalidRequest, TooSlow
 from croupier.model.suggestions import unknown_word

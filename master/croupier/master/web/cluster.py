@@ -1,15 +1,15 @@
-"""The caller, the masters, and the cluster at a glance: totals, map of agents, the last hour."""
+"""The caller, the masters, and the cluster at a glance: totals, map, last hour, room, usage."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
 from croupier.api import http_pb2 as http
+from croupier.api.forms import STRING, USAGE_BY, array
 from croupier.api.objects import as_object
-from croupier.api.shapes import STRING, array
 from croupier.master.web.answers import encoded
-from croupier.master.web.table import ApiRoute, Asked, Parameter, call_route
+from croupier.master.web.table import ApiRoute, Asked, Parameter, call_route, integer, word
 from croupier.model.access import Action
 from croupier.model.attributes import parse_constraint
 from croupier.model.resources import Resources
@@ -48,15 +48,14 @@ async def _members(values: dict[str, object]) -> bytes:
     return b",".join(made)
 
 
-async def _fit(asked: Asked) -> pb.FitResponse:
+async def _fit(asked: Asked) -> Any:
     query = asked.query
     request = pb.FitRequest(
         unit=resources_to_wire(query["unit"]),
         constraints=map(constraint_to_wire, query["constraint"]),
         role=query["role"],
     )
-    answer: pb.FitResponse = await asked.ask("Fit", request)
-    return answer
+    return await asked.ask("Fit", request)
 
 
 _FIT: Final = (
@@ -76,6 +75,19 @@ _FIT: Final = (
         has_commas=True,
     ),
     Parameter("role", "the role of the tasks, whose limits and holds count"),
+)
+
+
+async def _usage(asked: Asked) -> Any:
+    return await asked.ask("GetUsage", pb.GetUsageRequest(**asked.query))
+
+
+# In the year 2286.
+_LAST_MS: Final = 9_999_999_999_999
+_USAGE: Final = (
+    word("by", "sum by this word", USAGE_BY, "role"),
+    integer("since_ms", "start of the time, in milliseconds since the epoch", 0, _LAST_MS, 0),
+    integer("until_ms", "its end; 0: now", 0, _LAST_MS, 0),
 )
 
 ROUTES: Final = (
@@ -116,6 +128,14 @@ ROUTES: Final = (
         "/history",
         "GetHistory",
         "Return the use of resources and the shares of roles in the last hour.",
+        is_shared=True,
+    ),
+    ApiRoute(
+        "/usage",
+        _usage,
+        "Return what tasks used, what holds kept idle, and what was offered, summed over a time.",
+        pb.GetUsageResponse,
+        _USAGE,
         is_shared=True,
     ),
 )

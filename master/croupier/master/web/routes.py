@@ -8,9 +8,9 @@ from functools import cache
 from typing import Final
 
 from croupier.api import http_pb2 as http
+from croupier.api.forms import Schema, mapping
 from croupier.api.schema import Schemas
-from croupier.api.shapes import Schema, mapping
-from croupier.master.web import actions, cluster, events, files, lists, usage
+from croupier.master.web import actions, cluster, events, files, lists
 from croupier.master.web.answers import encoded
 from croupier.master.web.bodies import HEADER
 from croupier.master.web.table import PREFIX, ApiRoute, Asked, Parameter
@@ -153,6 +153,5 @@ ROUTES: Final[tuple[ApiRoute, ...]] = (
     *files.ROUTES,
     *actions.ROUTES,
     *events.ROUTES,
-    *usage.ROUTES,
     ApiRoute("/openapi.json", _openapi, "Return this document.", mapping({})),
 )

@@ -15,16 +15,7 @@ from croupier.wire.resources import check_count
 from croupier.wire.roles import settings_from_wire
 from croupier.wire.task import demands_from_wire
 
-_PARTS = {
-    pb.RoleChange.PART_WEIGHT: RolePart.WEIGHT,
-    pb.RoleChange.PART_RESOURCE_WEIGHTS: RolePart.RESOURCE_WEIGHTS,
-    pb.RoleChange.PART_GUARANTEE: RolePart.GUARANTEE,
-    pb.RoleChange.PART_LIMIT: RolePart.LIMIT,
-    pb.RoleChange.PART_PREEMPTION: RolePart.PREEMPTION,
-    pb.RoleChange.PART_MIN_RUN: RolePart.MIN_RUN,
-    pb.RoleChange.PART_HALF_LIFE: RolePart.HALF_LIFE,
-    pb.RoleChange.PART_BUDGET: RolePart.BUDGET,
-}
+_PARTS = {pb.RoleChange.Part.Value(f"PART_{part.name}"): part for part in RolePart}
 
 
 def changes_from_wire(wire: Sequence[pb.RoleChange]) -> tuple[RoleChange, ...]:
