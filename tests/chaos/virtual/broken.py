@@ -36,6 +36,7 @@ from croupier.master.core import (
     on_sync,
     on_task,
     state_recovery,
+    task_moves,
     verdicts,
 )
 from croupier.master.core import on_executor as master_on_executor
@@ -171,19 +172,19 @@ _ADOPT = AgentProcess.adopt
 # The master.
 
 
-def releases_twice(self: State, task: Task) -> None:
+def releases_twice(state: State, task: Task) -> None:
     was_active = task.is_active
-    _RELEASE(self, task)
+    _RELEASE(state, task)
     if was_active:
         amount = task.info.resources
-        self.allocator.charges.release(task.framework_id, task.role, task.agent_id, amount)
+        state.allocator.charges.release(task.framework_id, task.role, task.agent_id, amount)
 
 
-def passes_and_releases(self: State, ended: Task, task: Task, now: float) -> None:
-    self.leave_line(task)
+def passes_and_releases(state: State, ended: Task, task: Task, now: float) -> None:
+    task_moves.leave_line(state, task)
     agent_id = ended.agent_id
-    self.release_task(ended)
-    self.place_task(task, agent_id, now)
+    task_moves.release_task(state, ended)
+    task_moves.place_task(state, task, agent_id, now)
 
 
 def decides_alone(self: UnitVerdicts, framework: Framework, unit: Any, *checks: Any) -> list[Any]:
@@ -208,8 +209,8 @@ _DECIDE_UNIT = UnitVerdicts.decide
 _CHARGE_LAUNCH = on_accept.launch_charges
 
 
-def forgets_line(self: State, task: Task, _now: float) -> None:
-    self.leave_line(task)
+def forgets_line(state: State, task: Task, _now: float) -> None:
+    task_moves.leave_line(state, task)
     task.hold_as(TaskHold.RELEASED)
 
 
@@ -217,16 +218,16 @@ def charges_none(state: State) -> None:
     pass
 
 
-def charges_late(self: State, agent_id: AgentId, tasks: Iterable[Task]) -> None:
+def charges_late(state: State, agent_id: AgentId, tasks: Iterable[Task]) -> None:
     listed = list(tasks)
     for task in listed:
         hold_nothing(task)
-    _CHARGE(self, agent_id, listed)
+    _CHARGE(state, agent_id, listed)
 
 
-def releases_late(self: State, task: Task) -> None:
+def releases_late(state: State, task: Task) -> None:
     hold_nothing(task)
-    _RELEASE(self, task)
+    _RELEASE(state, task)
 
 
 def hold_nothing(task: Task) -> None:
@@ -307,7 +308,7 @@ def as_it_is(status: Any) -> Any:
 
 
 _RECOVERED, _RECALL = state_recovery.recover_state, state_recovery.recover_task
-_CHARGE, _RELEASE = State.charge_tasks, State.release_task
+_CHARGE, _RELEASE = task_moves.charge_tasks, task_moves.release_task
 _APPLY, _SEEN = Registry.apply, verdicts.mark_seen
 _CHECK_SHAPE = Eligibility._check_shape
 _ON_MISSING, _SYNC = on_sync._on_missing, on_sync.sync

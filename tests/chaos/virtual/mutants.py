@@ -33,6 +33,7 @@ from croupier.master.core import (
     on_task,
     state_recovery,
     step,
+    task_moves,
     verdicts,
 )
 from croupier.master.core.registry import Registry
@@ -111,15 +112,15 @@ MUTANTS = {
     "master: an id twice": Mutant("ids are reused", _one(State, "next_id", broken.same_id)),
     "master: frees twice": Mutant(
         "the resources of an ended task are released twice",
-        _one(State, "release_task", broken.releases_twice),
+        _one(task_moves, "release_task", broken.releases_twice),
     ),
     "master: undecided not charged": Mutant(
         "tasks whose agents have not returned are not charged",
         (
             (state_recovery, "charge_absent", broken.charges_none),
             (invariants, "check_absent", broken.charges_none),
-            (State, "charge_tasks", broken.charges_late),
-            (State, "release_task", broken.releases_late),
+            (task_moves, "charge_tasks", broken.charges_late),
+            (task_moves, "release_task", broken.releases_late),
         ),
         ("limited",),
     ),
@@ -280,11 +281,11 @@ MUTANTS = {
     ),
     "master: charge passed twice": Mutant(
         "the charge of an ended task passes to its successor and is released as well",
-        _one(State, "succeed", broken.passes_and_releases),
+        _one(task_moves, "succeed", broken.passes_and_releases),
     ),
     "master: line lost with its agent": Mutant(
         "tasks that are lined up at a lost agent are forgotten",
-        _one(State, "place_lined", broken.forgets_line),
+        _one(task_moves, "place_lined", broken.forgets_line),
     ),
     "agent: line outlives the session": Mutant(
         "an agent keeps what was lined up when its session ends",

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import pytest
 
+from croupier.master.core import task_moves
 from croupier.master.core.calls import Submit
 from croupier.master.core.state import State
 from croupier.master.core.tasks import TaskSnapshot
@@ -340,5 +341,5 @@ async def test_a_task_that_ends_during_the_search_is_listed_once() -> None:
     found = [next(keys)]
     world.finish(agent, "f", "t1")
     framework = world.state.frameworks[FrameworkId("f")]
-    world.state.drop_task(framework.tasks[TaskId("t1")])
+    task_moves.drop_task(world.state, framework.tasks[TaskId("t1")])
     assert [key for key in (*found, *keys) if key] == ["af/t1"]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
-from croupier.master.core import calls
+from croupier.master.core import calls, task_moves
 from croupier.master.core.agents import Agent
 from croupier.master.core.authorisation import require_image, require_user
 from croupier.master.core.effects import PAUSE, Effect, Happened, Save, Send, Step
@@ -438,7 +438,7 @@ def _launch(
     tasks = [_task(accepted, info, parts[info.task_id], now) for info in infos]
     for task in tasks:
         launch_charges(state, task, task.agent_id)
-        state.add_task(task)
+        task_moves.add_task(state, task)
         yield Save(task.record())
     yield order_launch(state, *tasks)
     for task in tasks:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 
-from croupier.master.core import hold_charges, on_line, registration
+from croupier.master.core import hold_charges, on_line, registration, task_moves
 from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.authorisation import may_view_agent
 from croupier.master.core.deadlines import AgentTimeout, SessionSilence
@@ -334,12 +334,12 @@ def _lose(state: State, agent: Agent, now: float) -> None:
     """Take a lost agent from the pool. It may have started lined-up tasks: they count as placed."""
     _leave_pool(state, agent)
     for task in list(agent.line.values()):
-        state.place_lined(task, now)
+        task_moves.place_lined(state, task, now)
 
 
 def _leave_pool(state: State, agent: Agent) -> None:
     """Release the resources of an agent, of its tasks and of its holds."""
-    state.release_tasks(agent.agent_id, agent.tasks.values())
+    task_moves.release_tasks(state, agent.agent_id, agent.tasks.values())
     for hold in agent.holds.values():
         hold_charges.lose_hold(state, hold)
     if agent.in_pool:

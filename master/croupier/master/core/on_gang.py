@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from croupier.master.allocator.grant import Grant
+from croupier.master.core import task_moves
 from croupier.master.core.authorisation import require_user
 from croupier.master.core.deadlines import GatheringReview
 from croupier.master.core.effects import Effect, Happened, Save, Send
@@ -45,7 +46,7 @@ def launch_gang(state: State, grant: Grant, unit: Sequence[Task], now: float) ->
         # The allocator counts the task on its agent already.
         owner = (task.framework_id, task.role)
         state.allocator.charges.launch(*owner, agent_id, amount, tasks=0)
-        state.place_task(task, agent_id, now)
+        task_moves.place_task(state, task, agent_id, now)
         yield Save(task.record())
     for task in unit:
         yield order_launch(state, task)

@@ -15,6 +15,7 @@ from itertools import islice
 from math import ceil
 from typing import Final
 
+from croupier.master.core import task_moves
 from croupier.master.core.agents import Agent
 from croupier.master.core.authorisation import require_user
 from croupier.master.core.effects import Effect, Happened, Save, Send
@@ -64,7 +65,7 @@ def on_update(state: State, agent: Agent, status: TaskStatus, now: float) -> Ite
         state.frameworks[task.framework_id].queues.note_run(task.kind, seconds)
     successor = agent.line[status.framework_id, status.successor] if status.successor else None
     if successor is not None:
-        state.succeed(task, successor, now)
+        task_moves.succeed(state, task, successor, now)
     yield from on_status(state, status, now)
     if successor is not None:
         yield from on_started(state, successor, now)
@@ -85,11 +86,11 @@ def on_started(state: State, task: Task, now: float) -> Iterator[Effect]:
 def give_back(state: State, task: Task, now: float) -> Iterator[Effect]:
     """Put a task that will not start at its agent back into the queue, or end it if it is due."""
     framework = state.frameworks[task.framework_id]
-    state.leave_line(task)
+    task_moves.leave_line(state, task)
     yield Happened(TaskLined("returned"))
     if task.kill is None and task.role in framework.roles:
         task.hold_as(TaskHold.QUEUED)
-        state.enqueue(task, at_begin=True)
+        task_moves.enqueue(state, task, at_begin=True)
         yield Save(task.record())
         return
     task.queued = None
@@ -208,7 +209,7 @@ def _line_up(state: State, agent: Agent, place: Place, number: int) -> Iterator[
         task.kind, _ = framework.queues.remove(task)
         task.agent_id = agent.agent_id
         task.hold_as(TaskHold.LINED_UP)
-        state.put_in_line(task)
+        task_moves.put_in_line(state, task)
     if suitable:
         # The allocator deals to the tasks that stay.
         framework.queues.lined[key] += len(suitable)

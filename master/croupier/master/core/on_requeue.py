@@ -8,16 +8,20 @@ sequence: a late update of an earlier run has a number that was handled, and cha
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
+from croupier.master.core import task_moves
 from croupier.master.core.effects import Effect, Happened, Save, Send
 from croupier.master.core.events import AgentTask
 from croupier.master.core.facts import PreemptionEnded
 from croupier.master.core.messages import Updated
 from croupier.master.core.on_task import acknowledge, check_drain, moved_fact
-from croupier.master.core.state import State
-from croupier.master.core.tasks import Task
+from croupier.master.core.records import Requeue
+from croupier.master.core.state import NO_AGENT, State
+from croupier.master.core.tasks import Task, TaskHold
 from croupier.model.devices import without_slots
-from croupier.model.resources import Resources
+from croupier.model.ids import NO_HOLD
+from croupier.model.resources import NOTHING, Resources
 from croupier.model.task import Reason, TaskState, TaskStatus
 
 
@@ -60,9 +64,9 @@ def requeue(state: State, task: Task, sequence: int) -> Iterator[Effect]:
     `sequence` is the number of the last update of that run.
     """
     framework, agent_id = state.frameworks[task.framework_id], task.agent_id
-    state.release_task(task)
+    task_moves.release_task(state, task)
     ended = TaskStatus(task.framework_id, task.task_id, agent_id, task.state, sequence=sequence)
-    state.requeue(task, sequence)
+    _put_back(state, task, sequence)
     yield Save(task.record())
     # The launch of the next run may follow to the same agent.
     yield from acknowledge(state, ended)
@@ -72,6 +76,33 @@ def requeue(state: State, task: Task, sequence: int) -> Iterator[Effect]:
         yield Send(framework.session, Updated((task.status,)))
     yield Happened(PreemptionEnded(task.framework_id, task.task_id, "requeued"))
     yield Happened(moved_fact(task.status))
+
+
+def _put_back(state: State, task: Task, sequence: int) -> None:
+    """Put a placed task that holds nothing back to the front of its queue.
+
+    `sequence` is the number of the last update of the run that has ended. O(log n).
+    """
+    before = task.requeue
+    assert before is not None
+    agent = state.agents.get(task.agent_id)
+    if agent is not None:
+        agent.tasks.pop((task.framework_id, task.task_id), None)
+    # A store of a later generation may have lost the next launch.
+    place = replace(before.place, generation=state.generation)
+    task.requeue = Requeue(place, before.count + 1, sequence)
+    task.sequence = task.acknowledged = sequence
+    message = f"preempted on agent {task.agent_id}"
+    task.agent_id, task.queued = NO_AGENT, place
+    task.kill = task.placed = task.kind = task.master_status = None
+    task.started_ms, task.begun_ms, task.has_data = 0, 0, False
+    task.hold_id, task.held = NO_HOLD, NOTHING
+    amount = without_slots(task.info.resources).counted()
+    if amount != task.info.resources:
+        task.info = replace(task.info, resources=amount)
+    task.hold_as(TaskHold.QUEUED)
+    task.move(task.master_made(TaskState.QUEUED, Reason.PREEMPTED, message))
+    task_moves.enqueue(state, task, at_begin=True)
 
 
 def is_earlier_run(state: State, report: AgentTask) -> bool:

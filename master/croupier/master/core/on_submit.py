@@ -13,7 +13,7 @@ from itertools import islice
 
 from croupier.master.allocator.grant import Grant
 from croupier.master.allocator.pending_demand import Shape
-from croupier.master.core import calls
+from croupier.master.core import calls, task_moves
 from croupier.master.core.agents import Agent
 from croupier.master.core.authorisation import (
     require,
@@ -270,8 +270,8 @@ def _enqueue(
     """Queue a task, or all tasks of a group or a gang."""
     tasks = [_task(submission, info, now) for info in infos]
     for task in tasks:
-        state.add_task(task)
-    state.enqueue(*tasks)
+        task_moves.add_task(state, task)
+    task_moves.enqueue(state, *tasks)
     for task in tasks:
         yield Save(task.record())
         yield Happened(moved_fact(task.status))
@@ -300,7 +300,7 @@ def _launch(state: State, unit: Sequence[Task], agent_id: AgentId, now: float) -
     """Launch a task or a group that was taken out of its queue."""
     for task in unit:
         launch_charges(state, task, agent_id)
-        state.place_task(task, agent_id, now)
+        task_moves.place_task(state, task, agent_id, now)
         yield Save(task.record())
     yield order_launch(state, *unit)
     for task in unit:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from croupier.master.core import task_moves
 from croupier.master.core.agent_status import drain_kills
 from croupier.master.core.agents import Agent
 from croupier.master.core.authorisation import require_user
@@ -57,7 +58,7 @@ def sync(state: State, agent: Agent, event: Register, now: float) -> Iterator[St
     may_have_run = event.incomplete or event.claim is Claim.GIVEN_UP
     for key, task in reversed(list(agent.line.items())):
         if key in listed or may_have_run:
-            state.place_lined(task, now)
+            task_moves.place_lined(state, task, now)
             yield from on_started(state, task, now)
         else:
             yield from give_back(state, task, now)
@@ -80,7 +81,9 @@ def sync(state: State, agent: Agent, event: Register, now: float) -> Iterator[St
         first = f"{live[0].framework_id}/{live[0].task.task_id}"
         yield Happened(TasksUnproven(agent.agent_id, agent.hostname, len(live), first))
     # In one call, since each rewrites the free ranges of the agent.
-    state.charge_tasks(agent.agent_id, [task for task in running if not task.state.is_terminal])
+    task_moves.charge_tasks(
+        state, agent.agent_id, [task for task in running if not task.state.is_terminal]
+    )
     for unit in _units(missing):
         yield from _on_missing(state, unit, may_have_run, now)
     # Tasks that were not in the ledger have no request to kill them yet.
@@ -133,7 +136,7 @@ def _on_missing(state: State, unit: list[Task], may_have_run: bool, now: float) 
                 )
         idle = [task for task in unit if not task.is_active]
         if idle:
-            state.charge_tasks(idle[0].agent_id, idle)
+            task_moves.charge_tasks(state, idle[0].agent_id, idle)
         yield order_launch(state, *unit)
         return
     for task in unit:
@@ -303,7 +306,7 @@ def _add_found(
         # The master has forgotten it after a terminal status, but it still runs: kill it.
         framework.used_ids.pop(task_id, None)
         task.request_kill(None, Reason.AGENT_REREGISTERED)
-    state.add_task(task)
+    task_moves.add_task(state, task)
     return task
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from croupier.master.core import facts
+from croupier.master.core import facts, task_moves
 from croupier.master.core.deadlines import ResendTerminalUpdates
 from croupier.master.core.effects import Effect, Happened, Save, Send, SessionId
 from croupier.master.core.frameworks import Framework
@@ -84,7 +84,7 @@ def end_queued(
     state: State, task: Task, new: TaskState, reason: Reason, message: str, now: float
 ) -> Iterator[Effect]:
     """End a task that has not been placed, and never will be, with its group or gang."""
-    for each in state.dequeue(task):
+    for each in task_moves.dequeue(state, task):
         if each is task:
             yield from end(state, task, new, reason, message, now)
         else:
@@ -239,7 +239,7 @@ def drop(state: State, task: Task) -> Iterator[Effect]:
     never arrived there.
     """
     was_live = not task.state.is_terminal
-    state.drop_task(task)
+    task_moves.drop_task(state, task)
     if was_live:
         yield from check_drain(state, task.agent_id)
     framework = state.frameworks[task.framework_id]
@@ -279,8 +279,8 @@ def _apply(state: State, task: Task, status: TaskStatus) -> Iterator[Effect]:
         was_killed = task.kill is not None and task.kill.reason is Reason.PREEMPTED
         if not was_killed and state.preemptor.is_ending((task.framework_id, task.task_id)):
             yield Happened(facts.PreemptionEnded(task.framework_id, task.task_id, "yielded"))
-        state.release_task(task)
-        state.slim_task(task)
+        task_moves.release_task(state, task)
+        task_moves.slim_task(state, task)
         if is_new:
             framework = state.frameworks[task.framework_id]
             framework.ended += 1

@@ -8,14 +8,13 @@ role and framework only.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
 from croupier.master.allocator import Allocator
 from croupier.master.allocator.backfill import End
-from croupier.master.allocator.charges import Charge
 from croupier.master.allocator.reservations import seconds_needed
 from croupier.master.core.agents import Agent
 from croupier.master.core.deadlines import Deadline
@@ -25,19 +24,16 @@ from croupier.master.core.frameworks import Framework
 from croupier.master.core.holds import Hold
 from croupier.master.core.offers import Offer
 from croupier.master.core.quotas import ByteBudget, OwnedCounts
-from croupier.master.core.records import NO_OWNER, Requeue
+from croupier.master.core.records import NO_OWNER
 from croupier.master.core.removed_ids import RemovedIds, is_number, place_of
 from croupier.master.core.reservations import Reservation
 from croupier.master.core.settings import Settings
-from croupier.master.core.task_queues import shape_of
-from croupier.master.core.tasks import EndedTasks, Task, TaskHold, TaskSnapshot
+from croupier.master.core.tasks import EndedTasks, Task, TaskSnapshot
 from croupier.master.core.tokens import Tokens
 from croupier.master.core.usage import UsageLedger
 from croupier.model.access import AccessPolicy, Permissions
 from croupier.model.deadlines import Deadlines
-from croupier.model.devices import without_slots
 from croupier.model.ids import (
-    NO_HOLD,
     AgentId,
     FrameworkId,
     HoldId,
@@ -46,8 +42,8 @@ from croupier.model.ids import (
     Role,
 )
 from croupier.model.principal import Principal, PrincipalName
-from croupier.model.resources import NOTHING, Resources, total_of
-from croupier.model.task import Reason, TaskInfo, TaskState
+from croupier.model.resources import Resources, total_of
+from croupier.model.task import TaskInfo
 
 if TYPE_CHECKING:
     from croupier.master.core.budgets import BudgetStatus
@@ -248,223 +244,10 @@ class State:
             del self.agents[agent_id], self.unreachable[agent_id]
         return forgotten
 
-    def add_task(self, task: Task) -> None:
-        """Add a task without charging it."""
-        framework = self.frameworks[task.framework_id]
-        framework.add_task(task)
-        self.descriptions.add(task.framework_id, task.info.size)
-        self.owned.add(framework.owner, tasks=1)
-        framework.ended += task.state.is_terminal
-        agent = self.agents.get(task.agent_id)
-        if task.is_lined_up:
-            self.put_in_line(task)
-        elif agent is not None and not task.is_orphan:
-            agent.tasks[task.framework_id, task.task_id] = task
-        if task.is_counted:
-            self._begin_use(task)
-
-    def enqueue(self, *unit: Task, at_begin: bool = False) -> None:
-        """Queue a task or a group: the allocator deals to it. O(log n)."""
-        first = unit[0]
-        assert all(task.is_queued for task in unit)
-        assert first.queued is not None
-        queues = self.frameworks[first.framework_id].queues
-        shape = shape_of([task.info for task in unit], first.queued.placement)
-        key = queues.add(unit, shape, at_begin=at_begin)
-        self.allocator.queue(first.framework_id, *key, 1)
-
-    def place_task(
-        self, task: Task, agent_id: AgentId, now: float, hold: TaskHold = TaskHold.ACTIVE
-    ) -> None:
-        """Put a task that was taken out of its queue on an agent, where it is charged already.
-
-        With the hold RELEASED it is charged later.
-        """
-        task.agent_id, task.since, task.placed, task.queued = agent_id, now, now, None
-        task.hold_as(hold)
-        task.move(task.master_made(TaskState.STAGING, Reason.NONE, ""))
-        agent = self.agents[agent_id]
-        agent.tasks[task.framework_id, task.task_id] = task
-        if task.is_active:
-            self._begin_use(task)
-            if task.kind is not None:
-                agent.running[task.framework_id, task.kind] += 1
-
-    def requeue(self, task: Task, sequence: int) -> None:
-        """Put a placed task that holds nothing back to the front of its queue.
-
-        `sequence` is the number of the last update of the run that has ended. O(log n).
-        """
-        before = task.requeue
-        assert before is not None
-        agent = self.agents.get(task.agent_id)
-        if agent is not None:
-            agent.tasks.pop((task.framework_id, task.task_id), None)
-        # A store of a later generation may have lost the next launch.
-        place = replace(before.place, generation=self.generation)
-        task.requeue = Requeue(place, before.count + 1, sequence)
-        task.sequence = task.acknowledged = sequence
-        message = f"preempted on agent {task.agent_id}"
-        task.agent_id, task.queued = NO_AGENT, place
-        task.kill = task.placed = task.kind = task.master_status = None
-        task.started_ms, task.begun_ms, task.has_data = 0, 0, False
-        task.hold_id, task.held = NO_HOLD, NOTHING
-        amount = without_slots(task.info.resources).counted()
-        if amount != task.info.resources:
-            task.info = replace(task.info, resources=amount)
-        task.hold_as(TaskHold.QUEUED)
-        task.move(task.master_made(TaskState.QUEUED, Reason.PREEMPTED, message))
-        self.enqueue(task, at_begin=True)
-
-    def put_in_line(self, task: Task) -> None:
-        """Put a task into the line of its agent."""
-        self.agents[task.agent_id].line[task.framework_id, task.task_id] = task
-        self.lined[task.agent_id] = None
-
-    def leave_line(self, task: Task) -> None:
-        """Take a task out of the line of its agent."""
-        assert task.is_lined_up
-        agent = self.agents[task.agent_id]
-        del agent.line[task.framework_id, task.task_id]
-        if task.kind is not None:
-            self.frameworks[task.framework_id].queues.lined[task.kind] -= 1
-        task.is_recalled, task.agent_id = False, NO_AGENT
-        if not agent.line:
-            del self.lined[agent.agent_id]
-
-    def place_lined(self, task: Task, now: float) -> None:
-        """Note that a task has left the line of its agent to run there; it is charged later."""
-        agent_id = task.agent_id
-        self.leave_line(task)
-        self.place_task(task, agent_id, now, TaskHold.RELEASED)
-
-    def succeed(self, ended: Task, task: Task, now: float) -> None:
-        """Pass the charge of an ended task to one that was lined up behind it. O(1)."""
-        assert (ended.role, ended.info.resources) == (task.role, task.info.resources)
-        self.leave_line(task)
-        if ended.held:
-            # As with all tasks in a hold, none is lined up behind it.
-            task.hold_id, task.held, task.kind = ended.hold_id, ended.held, None
-        self._on_released(ended)
-        self.place_task(task, ended.agent_id, now)
-
-    def dequeue(self, task: Task) -> tuple[Task, ...]:
-        """Take a task and its group out of its queue without placing them; return all. O(log n)."""
-        assert task.is_queued
-        key, unit = self.frameworks[task.framework_id].queues.remove(task)
-        self.allocator.queue(task.framework_id, *key, -1)
-        for each in unit:
-            each.queued = None
-        return unit
-
-    def charge_tasks(self, agent_id: AgentId, tasks: Iterable[Task]) -> None:
-        """Charge tasks that are active on one agent. O(tasks).
-
-        Absent tasks are charged to role and framework already; only the agent is charged. Raises
-        ValueError if their resources are not free.
-        """
-        listed = list(tasks)
-        absent = [(task.framework_id, task.rest) for task in listed if task.is_absent]
-        found = [task for task in listed if not task.is_absent]
-        if absent:
-            self.allocator.charges.charge_returned(agent_id, absent)
-        if found:
-            self.allocator.charges.charge(agent_id, map(_charge, found))
-        running = self.agents[agent_id].running
-        for task in listed:
-            if task.held:
-                part = (task.framework_id, task.role, self.holds[task.hold_id].place, task.held)
-                self.allocator.charges.charge_part(*part, is_absent=task.is_absent)
-            if not task.is_absent:
-                self._begin_use(task)
-            task.hold_as(TaskHold.ACTIVE)
-            if task.kind is not None:
-                running[task.framework_id, task.kind] += 1
-
-    def release_tasks(self, agent_id: AgentId, tasks: Iterable[Task]) -> None:
-        """Release what tasks of one agent hold. O(tasks)."""
-        active = []
-        for task in tasks:
-            if task.is_active:
-                self._release_part(task)
-                active.append(task)
-            else:
-                self.release_task(task)
-        if active:
-            self.allocator.charges.release_all(agent_id, map(_charge, active))
-        for task in active:
-            self._on_released(task)
-
-    def release_task(self, task: Task) -> None:
-        """Release what a task holds, if it holds anything."""
-        charges = self.allocator.charges
-        if task.is_absent:
-            task.hold_as(TaskHold.RELEASED)
-            self._end_use(task)
-            charges.release_absent(task.framework_id, task.role, task.info.resources)
-        elif task.is_active:
-            self._release_part(task)
-            charges.release(task.framework_id, task.role, task.agent_id, task.rest)
-            self._on_released(task)
-
-    def _release_part(self, task: Task) -> None:
-        """Give back to a hold what a task took from it."""
-        if task.held:
-            place = self.holds[task.hold_id].place
-            part = (task.framework_id, task.role, place, task.held)
-            self.allocator.charges.release(*part, tasks=0)
-
-    def _on_released(self, task: Task) -> None:
-        task.hold_as(TaskHold.RELEASED)
-        self._end_use(task)
-        self.preemptor.ended((task.framework_id, task.task_id))
-        if task.kind is not None:
-            running, key = self.agents[task.agent_id].running, (task.framework_id, task.kind)
-            left = running.pop(key) - 1
-            if left:
-                running[key] = left
-            else:
-                self.stranded[task.agent_id] = None
-
-    def _begin_use(self, task: Task) -> None:
-        """Count the resources of a task as used from now on."""
-        framework = self.frameworks[task.framework_id]
-        task.account = framework.account(task.role, task.info.labels)
-        self.usage.use(task.account, task.info.resources.scalars)
-        self.usage.touch(task.hold_id)
-
-    def _end_use(self, task: Task) -> None:
-        assert task.account is not None
-        self.usage.use(task.account, task.info.resources.scalars, -1)
-        self.usage.touch(task.hold_id)
-        task.account = None
-
-    def slim_task(self, task: Task) -> None:
-        """Drop the command and labels of a large task that has ended."""
-        slim = task.info.slimmed()
-        if slim is not task.info:
-            self.redescribe(task, slim)
-
     def redescribe(self, task: Task, info: TaskInfo) -> None:
         """Replace the description of a task."""
         self.descriptions.add(task.framework_id, info.size - task.info.size)
         task.info = info
-
-    def drop_task(self, task: Task) -> None:
-        """Forget a task that needs no more updates; operators can still list it."""
-        assert not task.is_counted
-        framework = self.frameworks[task.framework_id]
-        framework.ended -= task.state.is_terminal
-        framework.done += 1
-        framework.failed += task.state.is_failure
-        framework.remove_task(task)
-        self.descriptions.add(task.framework_id, -task.info.size)
-        self.owned.add(framework.owner, tasks=-1)
-        framework.remember_used(task.task_id, self.settings.used_task_ids)
-        agent = self.agents.get(task.agent_id)
-        if agent is not None:
-            agent.tasks.pop((task.framework_id, task.task_id), None)
-        self.ended.add(self.snapshot(task, framework.owner).slimmed())
 
     def snapshot(self, task: Task, owner: PrincipalName = NO_OWNER) -> TaskSnapshot:
         """Return a task at this moment; `owner` is that of a task that is forgotten."""
@@ -503,7 +286,3 @@ class State:
         """Return when `TimePassed` is due; None if nothing waits for time."""
         times = [self.deadlines.next(), self.allocator.next_wakeup()]
         return min((at for at in times if at is not None), default=None)
-
-
-def _charge(task: Task) -> Charge:
-    return task.framework_id, task.role, task.rest

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from croupier.master.allocator import Allocator
-from croupier.master.core import budgets, hold_charges, on_accounting, records
+from croupier.master.core import budgets, hold_charges, on_accounting, records, task_moves
 from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.deadlines import AgentTimeout, FailoverTimeout, HoldReview
 from croupier.master.core.frameworks import Framework, FrameworkState
@@ -178,7 +178,8 @@ def recover_task(
     earlier = 0 if record.requeue is None else record.requeue.sequence
     is_held = record.hold_id in state.holds
     is_unreachable = agent is not None and agent.state is AgentState.UNREACHABLE
-    state.add_task(
+    task_moves.add_task(
+        state,
         Task(
             record.info.slimmed() if is_orphan else record.info,
             record.framework_id,
@@ -207,7 +208,7 @@ def recover_task(
             hold_id=record.hold_id if is_held else NO_HOLD,
             held=record.held if is_held else NOTHING,
             requeue=record.requeue,
-        )
+        ),
     )
 
 
@@ -227,7 +228,7 @@ def _recover_queue(state: State, framework: Framework) -> None:
         unit = framework.queued_with(task)
         # A group or a gang is queued with its first task.
         if unit[0] is task:
-            state.enqueue(*unit)
+            task_moves.enqueue(state, *unit)
 
 
 def _recover_gangs(state: State, framework: Framework) -> None:
