@@ -67,7 +67,8 @@ def status_text(status: TaskStatus) -> str:
     parts += [f"time={status.time_ms}"] if status.time_ms != 5000 else []
     parts += [status.reason.name] if status.reason is not Reason.NONE else []
     parts += [f'"{status.message}"'] if status.message else []
-    parts += ["measured"] if status.usage == USED else []
+    usage = status.usage and replace(status.usage, run_ms=0)
+    parts += ["measured"] if usage == USED else []
     parts += [f"then {status.successor}"] if status.successor else []
     return " ".join(parts)
 

@@ -130,7 +130,9 @@ class AgentCommands(Commands):
             if "group" in options:
                 info = in_group(options["group"], info)
             known, unproven = Role(role) if role else None, "unproven" in plain
-            listed.append(AgentTask(framework_id, info, status, (status,), known, unproven))
+            age_ms = 1000 * int(options.get("age", 0))
+            about = (framework_id, info, status, (status,), known, unproven, age_ms)
+            listed.append(AgentTask(*about))
         if isinstance(self.world, SecuredWorld):
             self.world.as_principal(options.get("by", ""))
         session = self.world.agent(

@@ -39,7 +39,7 @@ from croupier.model.errors import CroupierError
 from croupier.model.executor import ExecutorSpec
 from croupier.model.gang import ANY_AGENTS, GangMember, GangPlacement
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
-from croupier.model.isolation import known_features
+from croupier.model.isolation import Usage, known_features
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
 from croupier.model.task import Command, Reason, Source, TaskInfo, TaskState, TaskStatus
@@ -222,6 +222,7 @@ class World:
         time_ms: int = 0,
         reason: Reason = Reason.NONE,
         code: int | None = None,
+        usage: Usage | None = None,
     ) -> None:
         """Send one status update from the agent."""
         status = TaskStatus(
@@ -234,6 +235,7 @@ class World:
             sequence=sequence,
             time_ms=time_ms,
             exit_code=code,
+            usage=usage,
         )
         self.do(AgentReported(session, (status,)))
 

@@ -91,7 +91,7 @@ def register_to_wire(identity: pb.Register, state: AgentState) -> list[pb.Report
     register = pb.Register(
         agent_id=state.agent_id,
         resources=resources_to_wire(state.total),
-        tasks=[_task_to_wire(task) for task in state.tasks.values()],
+        tasks=[_task_to_wire(task, identity.sent_ms / 1000) for task in state.tasks.values()],
         master_epoch=state.master_epoch,
         cluster=state.cluster,
         incomplete=state.incomplete,
@@ -237,7 +237,7 @@ def _problems(problems: Iterable[Problem]) -> list[pb.HealthProblem]:
     return [pb.HealthProblem(part=each.part, message=each.message) for each in problems]
 
 
-def _task_to_wire(task: LocalTask) -> pb.AgentTask:
+def _task_to_wire(task: LocalTask, sent_at: float) -> pb.AgentTask:
     return pb.AgentTask(
         framework_id=task.framework_id,
         task=task_to_wire(task.info),
@@ -246,4 +246,5 @@ def _task_to_wire(task: LocalTask) -> pb.AgentTask:
         unacknowledged=[status_to_wire(status) for status in task.updates.waiting],
         role=task.role,
         proof=bytes.fromhex(task.proof),
+        age_ms=task.age_ms(sent_at),
     )

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, TextIO
 
+from croupier.model.csv_cell import csv_cell
 from croupier.sim.experiment import Plot, Progress, Result
 
 _WORDS: Final = {True: "ok  ", False: "FAIL", None: "n/a "}
@@ -70,8 +71,7 @@ def _flatten(plot: Plot) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
 def _write(path: Path, titles: Sequence[str], rows: Iterable[Sequence[object]]) -> Path:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(titles)
-        writer.writerows(rows)
+        writer.writerows(map(csv_cell, row) for row in (titles, *rows))
     return path
 
 

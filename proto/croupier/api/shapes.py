@@ -239,7 +239,9 @@ SHAPES: Final[Mapping[str, Shape]] = {
         },
     ),
     "UpdateRolesResponse": Shape("RolesChange"),
-    "Usage": Shape(nullable="memory_peak_bytes pids_peak read_bytes written_bytes disk_bytes"),
+    "Usage": Shape(
+        nullable="memory_peak_bytes pids_peak read_bytes written_bytes disk_bytes run_s"
+    ),
     "WatchEventsResponse": Shape("EventPage", keys="items=events next=last_id", nullable="reset"),
     "WhoAmIResponse": Shape("Caller", without="time_ms"),
     **{

@@ -192,6 +192,7 @@ class Usage:
         read_bytes: read from disks; 0 if unknown.
         written_bytes: written to disks; 0 if unknown.
         disk_bytes: size of the sandbox; 0 if unknown.
+        run_ms: how long it has run, with its end; 0 if unknown.
     """
 
     cpu_ms: int = 0
@@ -200,6 +201,7 @@ class Usage:
     read_bytes: int = 0
     written_bytes: int = 0
     disk_bytes: int = 0
+    run_ms: int = 0
 
 
 _COUNTED: Final = ("pids", "files")

@@ -466,11 +466,14 @@ class AgentTask(_message.Message):
     UNACKNOWLEDGED_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
     PROOF_FIELD_NUMBER: _builtins.int
+    AGE_MS_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     role: _builtins.str
     """The role of its LAUNCH."""
     proof: _builtins.bytes
     """The proof of its LAUNCH."""
+    age_ms: _builtins.int
+    """For how long its process has run. 0: unknown."""
     @_builtins.property
     def task(self) -> _task_pb2.TaskInfo: ...
     @_builtins.property
@@ -486,10 +489,11 @@ class AgentTask(_message.Message):
         unacknowledged: _abc.Iterable[_task_pb2.TaskStatus] | None = ...,
         role: _builtins.str = ...,
         proof: _builtins.bytes = ...,
+        age_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["latest", b"latest", "task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "latest", b"latest", "proof", b"proof", "role", b"role", "task", b"task", "unacknowledged", b"unacknowledged"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "framework_id", b"framework_id", "latest", b"latest", "proof", b"proof", "role", b"role", "task", b"task", "unacknowledged", b"unacknowledged"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

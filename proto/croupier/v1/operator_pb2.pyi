@@ -3616,12 +3616,75 @@ class UsageView(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class AskedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class MeasuredEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class WastedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     NAME_FIELD_NUMBER: _builtins.int
     SHARE_FIELD_NUMBER: _builtins.int
     SHARE_S_FIELD_NUMBER: _builtins.int
     USED_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
     OFFERED_FIELD_NUMBER: _builtins.int
+    ASKED_FIELD_NUMBER: _builtins.int
+    MEASURED_FIELD_NUMBER: _builtins.int
+    WASTED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The path of a role, which counts with all roles below it, or the name of frameworks, or of a
     principal, or the value of the label `cost-center` of tasks. Empty for those without one.
@@ -3643,6 +3706,17 @@ class UsageView(_message.Message):
     def offered(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """What it was offered, until it answered."""
 
+    @_builtins.property
+    def asked(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """What those of its tasks asked for that have ended, and whose cpu time and memory their agents
+        measured; what they used of that, with the peak of the memory; and what each of them asked for
+        beyond what it used. They count when their ends are acknowledged.
+        """
+
+    @_builtins.property
+    def measured(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
+    @_builtins.property
+    def wasted(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     def __init__(
         self,
         *,
@@ -3652,10 +3726,13 @@ class UsageView(_message.Message):
         used: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         held: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         offered: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        asked: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        measured: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        wasted: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["held", b"held", "name", b"name", "offered", b"offered", "share", b"share", "share_s", b"share_s", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "held", b"held", "measured", b"measured", "name", b"name", "offered", b"offered", "share", b"share", "share_s", b"share_s", "used", b"used", "wasted", b"wasted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

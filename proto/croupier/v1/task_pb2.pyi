@@ -456,6 +456,7 @@ class Usage(_message.Message):
     READ_BYTES_FIELD_NUMBER: _builtins.int
     WRITTEN_BYTES_FIELD_NUMBER: _builtins.int
     DISK_BYTES_FIELD_NUMBER: _builtins.int
+    RUN_MS_FIELD_NUMBER: _builtins.int
     cpu_ms: _builtins.int
     """Of all cpus together."""
     memory_peak_bytes: _builtins.int
@@ -464,6 +465,8 @@ class Usage(_message.Message):
     written_bytes: _builtins.int
     disk_bytes: _builtins.int
     """Of the sandbox."""
+    run_ms: _builtins.int
+    """How long it has run, by a clock that nothing sets. Only with its end."""
     def __init__(
         self,
         *,
@@ -473,10 +476,11 @@ class Usage(_message.Message):
         read_bytes: _builtins.int = ...,
         written_bytes: _builtins.int = ...,
         disk_bytes: _builtins.int = ...,
+        run_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_ms", b"cpu_ms", "disk_bytes", b"disk_bytes", "memory_peak_bytes", b"memory_peak_bytes", "pids_peak", b"pids_peak", "read_bytes", b"read_bytes", "written_bytes", b"written_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_ms", b"cpu_ms", "disk_bytes", b"disk_bytes", "memory_peak_bytes", b"memory_peak_bytes", "pids_peak", b"pids_peak", "read_bytes", b"read_bytes", "run_ms", b"run_ms", "written_bytes", b"written_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -218,6 +218,7 @@ class Cluster:
                 "read_bytes": 123_456,
                 "written_bytes": 2_345,
                 "disk_bytes": None,
+                "run_s": None,
             },
             "isolation": {"namespaces": True, "no_network": False, "image": None},
             "command": ["sh", "-c", "echo hi" + self.suffix],
@@ -387,6 +388,8 @@ class Cluster:
         """The usage of 10 hours, of one name and of those without one."""
         name = f"ads/prod{self.suffix}"
         parts = {"share": 0.25, "share_s": 9000.0, "held": {"cpus": 3600.0}, "offered": {}}
+        parts |= {"asked": {"cpus": 36_000.0}, "measured": {"cpus": 9000.0}}
+        parts["wasted"] = {"cpus": 27_000.0}
         used = {"cpus": 45_000.0, "mem": 3600.0 * 1024, "licences": 3600.0}
         return {
             "usage": [

@@ -289,6 +289,7 @@ def test_usage_of_a_month_is_shown(visitor: Visitor) -> None:
     visitor.go("usage")
     visitor.sees("Counted for 10 h")
     visitor.sees("12.5")
+    visitor.sees("cpus 7.5")
     visitor.page.get_by_label("Sum by").select_option("label")
     visitor.sees("(none)")
     assert visitor.page.url.endswith("by=label")

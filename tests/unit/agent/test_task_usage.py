@@ -96,3 +96,17 @@ async def test_isolation_that_cannot_tell_does_no_harm() -> None:
     agent.isolation.is_broken = True
     await agent.usage.sample(0)
     assert agent.usage.cpu_s == 0
+
+
+def test_an_end_tells_how_long_the_task_has_run_whatever_the_wall_clock_says() -> None:
+    world = World().running()
+    world.now, world.wall_ms = world.now + 90.0, 1
+    world.do(ev.Exited(KEY, exit_code=0, ending=Ending(Usage(cpu_ms=10, memory_peak=20))))
+    status = world.state.tasks[KEY].status
+    assert status.usage == Usage(cpu_ms=10, memory_peak=20, run_ms=90_000)
+
+
+def test_a_task_that_was_not_measured_tells_nothing() -> None:
+    world = World().running()
+    world.do(ev.Exited(KEY, exit_code=0))
+    assert world.state.tasks[KEY].status.usage is None

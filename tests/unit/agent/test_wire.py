@@ -37,10 +37,13 @@ def test_register_carries_everything_that_the_agent_knows() -> None:
         ev.Started((F, T), 7),
         AcknowledgeUpdate(F, T, 1),
     ):
-        step(state, event, Now(0, 0))
-    (report,) = register_to_wire(WHO, state)
+        step(state, event, Now(10.0, 0))
+    identity = pb.Register(sent_ms=12_500)
+    identity.MergeFrom(WHO)
+    (report,) = register_to_wire(identity, state)
     register = report.register
     (task,) = register.tasks
+    assert task.age_ms == 2_500
     assert task.role == "ads/prod"
     assert (register.agent_id, register.resources.cpus_milli) == ("A1", 4000)
     assert list(task.task.command.argv) == ["sleep", "1"]

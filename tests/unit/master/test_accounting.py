@@ -18,6 +18,8 @@ from croupier.master.core.usage_records import ForgetUsage, UsageRecord
 from croupier.master.services.usage import usage_query
 from croupier.master.store.rows import decode, encode
 from croupier.model.ids import AgentId, HoldId, Role
+from croupier.model.isolation import Usage
+from croupier.model.limits import MIB
 from croupier.model.principal import ANONYMOUS
 from croupier.model.resources import Resources
 from croupier.model.task import TaskState, TaskStatus
@@ -189,6 +191,8 @@ def test_a_kill_loses_or_adds_at_most_one_step(steps: list[tuple[str, int]]) -> 
     session = world.framework("ads", suppressed=True)
     running: list[str] = []
     true_ms, error_ms, closed_at = 0, 0, 0.0
+    # Ends that were measured: all, those since the last step, and those that a kill may have lost.
+    measured, latest, lost = 0, 0, 0
     for number, (what, pause_s) in enumerate([*steps, ("account", 1)]):
         true_ms += len(running) * 1_000 * pause_s * 1000
         world.now += pause_s
@@ -197,17 +201,21 @@ def test_a_kill_loses_or_adds_at_most_one_step(steps: list[tuple[str, int]]) -> 
             world.call(session, calls.Submit((make_task(running[-1], "cpus:1;mem:1GB"),), ADS))
         elif what == "end" and running:
             ended = running.pop()
-            world.finish(agent, world.framework_id(session), ended)
+            owner, usage = world.framework_id(session), Usage(7, MIB, run_ms=1)
+            world.report(agent, owner, ended, TaskState.RUNNING, 1)
+            world.report(agent, owner, ended, TaskState.FINISHED, 2, usage=usage)
+            measured, latest = measured + 1, latest + 1
             # So the next master does not know it.
             update = (AgentId("a1"), make_task(ended).task_id, 2)
             world.call(session, calls.Acknowledge((update,)))
         elif what == "account":
             account(world)
-            closed_at = world.now
+            closed_at, latest = world.now, 0
         elif what == "kill":
             # At most four tasks may have begun, or ended, since the last step.
             error_ms += 4 * 1_000 * round((world.now - closed_at) * 1000)
             framework_id = world.framework_id(session)
+            lost, latest = lost + latest, 0
             world.restart()
             session = world.framework(
                 "ads", framework_id=framework_id, client_id=f"c{number + 2}", suppressed=True
@@ -216,3 +224,7 @@ def test_a_kill_loses_or_adds_at_most_one_step(steps: list[tuple[str, int]]) -> 
     counted = used(world, Account(ADS, "f"))
     assert abs(counted - true_ms) <= error_ms
     assert error_ms or counted == true_ms
+    buckets = world.state.usage.buckets_now(wall_ms(world))
+    sums = [each.accounts[Account(ADS, "f")] for each in buckets if each.accounts]
+    found = sum(each.measured.get("cpus", 0) for each in sums) // 7_000
+    assert found == measured - lost

@@ -126,6 +126,7 @@ def test_an_agent_tells_what_a_task_has_used_and_may_use() -> None:
             "read_bytes": 4,
             "written_bytes": 5,
             "disk_bytes": 6,
+            "run_s": None,
         },
         "limits": {
             "cpus": 1500,

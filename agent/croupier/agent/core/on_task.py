@@ -152,6 +152,7 @@ def on_started(
     if age_s is None:
         # Since the status that the earlier life recorded last, at the start at the earliest.
         age_s = (now.wall_ms - task.status.time_ms) / 1000
+    task.began_at = now.at - age_s
     running = Running(phase.run, pid)
     if task.state is TaskState.STARTING:
         cause = Cause(Source.EXECUTOR)
@@ -209,7 +210,7 @@ def on_exited(state: AgentState, event: ev.Exited, now: ev.Now) -> Iterator[fx.E
         yield from end_void(state, event.key, now)
         return
     task = state.tasks[event.key]
-    new, cause = cause_of_end(task, event)
+    new, cause = cause_of_end(task, event, now)
     yield from end_task(state, task, new, now, cause)
     yield from register_when_ready(state, now)
 

@@ -234,7 +234,7 @@ def limit_text(info: TaskInfo, reason: Reason) -> str:
     return _EXCEEDED.get(reason, "")
 
 
-def cause_of_end(task: LocalTask, event: Exited) -> tuple[TaskState, Cause]:
+def cause_of_end(task: LocalTask, event: Exited, now: Now) -> tuple[TaskState, Cause]:
     """Return the state and the cause with which a task has ended."""
     ending, kill = event.ending, task.kill
     notes = list(ending.notes)
@@ -267,7 +267,8 @@ def cause_of_end(task: LocalTask, event: Exited) -> tuple[TaskState, Cause]:
     texts = (*notes, message) if reason.is_limit else (message, *notes)
     message = "; ".join(text for text in dict.fromkeys(texts) if text)
     source = Source.AGENT if event.unknown else Source.EXECUTOR
-    return new, Cause(source, reason, message, event.exit_code, event.signal, ending.usage)
+    usage = ending.usage and replace(ending.usage, run_ms=task.age_ms(now.at))
+    return new, Cause(source, reason, message, event.exit_code, event.signal, usage)
 
 
 def _how(event: Exited) -> str:

@@ -187,6 +187,7 @@ class LocalTask:
         role: the role that the master charges it to; the next master needs it.
         proof: of its launch, in hexadecimal digits; the next master may need it.
         status: the latest update.
+        began_at: when its process started, in seconds on the agent's clock; None if it has not.
     """
 
     framework_id: FrameworkId
@@ -196,6 +197,7 @@ class LocalTask:
     status: TaskStatus
     updates: PendingUpdates = field(default_factory=PendingUpdates)
     proof: str = ""
+    began_at: float | None = None
 
     @property
     def key(self) -> Key:
@@ -236,6 +238,10 @@ class LocalTask:
     def pid(self) -> int:
         """The pid of the process, even after its end; 0 while it is not known."""
         return self.phase.pid if isinstance(self.phase, Running | Killing) else self.status.pid
+
+    def age_ms(self, at: float) -> int:
+        """Return how long its process has run at a time of the agent's clock; 0 if it has not."""
+        return 0 if self.began_at is None else max(0, round((at - self.began_at) * 1000))
 
     @property
     def kill(self) -> KillOrder | None:

@@ -43,9 +43,11 @@ def usage(
 
     SHARE is the mean dominant share: the largest part of any resource of the cluster that its tasks
     used. SHARE-H is the same in hours of the whole cluster. Columns such as CPUS-H are resources
-    times hours; those of HELD were kept idle by holds, those of OFFERED waited for an answer. The
-    master keeps the hours of the last two days, and days (UTC) for 400 days; those that have a part
-    in the time count as a whole.
+    times hours, as the tasks asked for them; those of HELD were kept idle by holds, those of
+    OFFERED waited for an answer. Of the tasks that have ended and that their agents measured, ASKED
+    is what they asked for, MEASURED what they used of it, and WASTED the rest, also in percent of
+    ASKED. The master keeps the hours of the last two days, and days (UTC) for 400 days; those that
+    have a part in the time count as a whole.
 
     Args:
         by: What to sum by: role, with all roles below it; framework, by name; principal, the owner

@@ -9,12 +9,13 @@ from typing import Final
 from croupier.cli.table import Column, Table
 from croupier.cli.terminal import View
 from croupier.ctl.views.role import branch
+from croupier.model.csv_cell import csv_cell
 from croupier.model.durations import duration_text
 from croupier.model.resources import in_order
 from croupier.model.scalar import SIZED
 
 _HOUR_S: Final = 3600.0
-_COLUMNS: Final = ("used", "held", "offered")
+_COLUMNS: Final = ("used", "held", "offered", "asked", "measured", "wasted")
 _NO_NAME: Final = "(none)"
 
 
@@ -40,7 +41,8 @@ def usage_table(view: View, by: str) -> Table:
         Column("SHARE-H", lambda each: f"{each['share_s'] / _HOUR_S:.2f}", is_number=True, rank=1),
     ]
     columns += [_used(name) for name in _resources(view, "used")]
-    columns += [_text(column) for column in ("held", "offered")]
+    columns.append(Column("WASTED", _wasted, rank=2, is_optional=True))
+    columns += [_text(column) for column in _COLUMNS[1:]]
     return Table(tuple(columns), "nothing was used in this time").trimmed(view["usage"])
 
 
@@ -53,8 +55,15 @@ def _used(name: str) -> Column:
     return Column(f"{name.upper()}-{unit}", show, is_number=True, rank=2)
 
 
+def _wasted(each: View) -> str:
+    """Return the part of what measured tasks asked for that they wasted: `cpus:88%;mem:20%`."""
+    asked, wasted = each["asked"], each["wasted"]
+    parts = [name for name in in_order(asked) if asked[name]]
+    return ";".join(f"{name}:{100 * wasted.get(name, 0.0) / asked[name]:.0f}%" for name in parts)
+
+
 def _text(column: str) -> Column:
-    """Return an optional column of what was held or offered, such as `cpus:1.50;mem:2.00GB`."""
+    """Return an optional column of amounts, such as `cpus:1.50;mem:2.00GB`."""
 
     def show(each: View) -> str:
         parts = each[column]
@@ -66,14 +75,19 @@ def _text(column: str) -> Column:
     return Column(f"{column.upper()}-H", show, rank=3, is_optional=True)
 
 
-def csv_rows(view: View, by: str) -> Iterator[list[str]]:
-    """Yield the titles and the lines of CSV."""
+def csv_rows(view: View, by: str) -> Iterator[list[object]]:
+    """Yield the titles and the lines of CSV; what was not measured is empty."""
     places = [(column, name) for column in _COLUMNS for name in _resources(view, column)]
     titles = [f"{column}_{name}{'_gb' if name in SIZED else ''}_hours" for column, name in places]
     yield [by, "share", "share_hours", *titles]
     for each in view["usage"]:
-        amounts = [f"{hours(name, each[column].get(name, 0.0)):.6f}" for column, name in places]
-        yield [each["name"], f"{each['share']:.6f}", f"{each['share_s'] / _HOUR_S:.6f}", *amounts]
+        shown = _COLUMNS if each["measured"] else _COLUMNS[:3]
+        amounts = [
+            f"{hours(name, each[column].get(name, 0.0)):.6f}" if column in shown else ""
+            for column, name in places
+        ]
+        share, share_h = f"{each['share']:.6f}", f"{each['share_s'] / _HOUR_S:.6f}"
+        yield [csv_cell(each["name"]), share, share_h, *amounts]
 
 
 def headline(view: View) -> str:

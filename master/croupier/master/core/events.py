@@ -91,6 +91,7 @@ class AgentTask:
     Attributes:
         role: the role it was launched in; None if its agent does not know it.
         is_unproven: whether it came without a valid proof that a master launched it.
+        age_ms: for how long it has run; 0 if that is unknown.
     """
 
     framework_id: FrameworkId
@@ -99,6 +100,7 @@ class AgentTask:
     unacknowledged: tuple[TaskStatus, ...] = ()
     role: Role | None = None
     is_unproven: bool = False
+    age_ms: int = 0
 
 
 class Claim(Enum):

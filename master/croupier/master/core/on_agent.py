@@ -147,7 +147,7 @@ def _on_statuses(state: State, agent: Agent, event: AgentReported, now: float) -
         if is_own and status.state in REPORTABLE and on_line.may_succeed(agent, status):
             task = agent.tasks.get((status.framework_id, status.task_id))
             if task is not None and ends_run(state, task, status):
-                yield from requeue(state, task, status.sequence)
+                yield from requeue(state, task, status.sequence, status.usage)
             else:
                 yield from on_line.on_update(state, agent, status, now)
         else:

@@ -21,6 +21,7 @@ from croupier.master.core.state import NO_AGENT, State
 from croupier.master.core.tasks import Task, TaskHold
 from croupier.model.devices import without_slots
 from croupier.model.ids import NO_HOLD
+from croupier.model.isolation import Usage
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.task import Reason, TaskState, TaskStatus
 
@@ -58,11 +59,14 @@ def ends_run(state: State, task: Task, status: TaskStatus) -> bool:
     )
 
 
-def requeue(state: State, task: Task, sequence: int) -> Iterator[Effect]:
+def requeue(
+    state: State, task: Task, sequence: int, usage: Usage | None = None
+) -> Iterator[Effect]:
     """Put a task whose run has ended, or never began, back to the front of its queue.
 
-    `sequence` is the number of the last update of that run.
+    `sequence` is the number of the last update of that run, which has used `usage`.
     """
+    task_moves.count_end(state, task, usage)
     framework, agent_id = state.frameworks[task.framework_id], task.agent_id
     task_moves.release_task(state, task)
     ended = TaskStatus(task.framework_id, task.task_id, agent_id, task.state, sequence=sequence)

@@ -126,7 +126,7 @@ def _runs_into(task: Task, wanted: NewReservation, begins_at: float) -> bool:
     if not task.is_counted or task.hold_id or is_within(task.role, wanted.role):
         return False
     lasts_s = task.info.max_completion_ms / 1000
-    return task.placed is None or not lasts_s or task.placed + lasts_s > begins_at
+    return not lasts_s or task.since + lasts_s > begins_at
 
 
 def _review(state: State, reservation: Reservation, wall_ms: int, now: float) -> Iterator[Effect]:

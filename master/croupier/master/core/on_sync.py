@@ -246,7 +246,7 @@ def _on_listed(
             yield from _on_running(state, agent, framework, task, report, running, now)
     for status in report.unacknowledged:
         if task is not None and ends_run(state, task, status):
-            yield from requeue(state, task, status.sequence)
+            yield from requeue(state, task, status.sequence, status.usage)
         else:
             yield from on_status(state, status, now)
     forget_removed(state, report.framework_id)
@@ -327,6 +327,9 @@ def _on_running(
             yield from orphan(state, task, now)
         return
     running.append(task)
+    if report.age_ms and task.placed is None:
+        # An earlier master has launched it.
+        task.since = now - report.age_ms / 1000
     if framework.is_removed:
         task.request_kill(None, Reason.FRAMEWORK_REMOVED)
     new = report.latest.state

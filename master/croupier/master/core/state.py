@@ -275,8 +275,8 @@ class State:
         agent = self.agents.get(agent_id)
         for task in agent.tasks.values() if agent is not None else ():
             time_ms = task.info.max_completion_ms
-            if task.is_active and not task.held and task.placed is not None and time_ms:
-                yield task.placed + seconds_needed(time_ms), task.info.resources
+            if task.is_active and not task.held and time_ms:
+                yield task.since + seconds_needed(time_ms), task.info.resources
 
     def used(self, agent: Agent) -> Resources:
         """Return the resources of an agent that its tasks hold, or held when it was connected."""

@@ -13,6 +13,7 @@ from croupier.master.core.state import NO_AGENT, State
 from croupier.master.core.task_queues import shape_of
 from croupier.master.core.tasks import Task, TaskHold
 from croupier.model.ids import AgentId
+from croupier.model.isolation import Usage
 from croupier.model.task import Reason, TaskState
 
 
@@ -193,7 +194,16 @@ def _end_use(state: State, task: Task) -> None:
     assert task.account is not None
     state.usage.use(task.account, task.info.resources.scalars, -1)
     state.usage.touch(task.hold_id)
-    task.account = None
+
+
+def count_end(state: State, task: Task, usage: Usage | None) -> None:
+    """Count what the agent of a task measured in a run of it that has ended; once for each run.
+
+    The measurement of an executor is of its tasks too, so it is not compared with what the
+    executor itself asked for.
+    """
+    if usage is not None and task.account is not None and task.info.executor is None:
+        state.usage.measure(task.account, task.info.resources.scalars, usage)
 
 
 def slim_task(state: State, task: Task) -> None:
@@ -206,6 +216,8 @@ def slim_task(state: State, task: Task) -> None:
 def drop_task(state: State, task: Task) -> None:
     """Forget a task that needs no more updates; operators can still list it."""
     assert not task.is_counted
+    # Not at its end: a status that waits for its acknowledgement comes to the next master too.
+    count_end(state, task, task.status.usage)
     framework = state.frameworks[task.framework_id]
     framework.ended -= task.state.is_terminal
     framework.done += 1

@@ -96,7 +96,8 @@ class Task:
         agent_id: empty as long as it is queued; of a lined-up task, where it is.
         role: the role it was launched in, whatever roles its framework has now.
         status: the latest status, from the agent or from the master.
-        since: when it was launched, or found on its agent; seconds on the master's clock.
+        since: when it was launched, or by its agent has started, or at the latest when it was found
+            on its agent; seconds on the master's clock.
         submitted: when it was submitted to this master; None if it was not.
         placed: when this master launched it; None if it has not.
         started_ms: when it started, by its agent's clock, in milliseconds since the epoch; 0 if
@@ -119,7 +120,7 @@ class Task:
         begun_ms: when its agent began to start it, by the agent's clock; 0 if it has not.
         hold_id: the hold that it runs in; empty if it takes nothing from one.
         held: the part of its resources that it takes from the hold.
-        account: the account of the usage ledger that it counts in; None while it uses nothing.
+        account: the account of the usage ledger that it counts in, or counted in; None before.
     """
 
     info: TaskInfo

@@ -27,6 +27,9 @@ from croupier.master.core.usage_buckets import (
     add_by_role,
 )
 from croupier.model.ids import HoldId, Role
+from croupier.model.isolation import Usage
+from croupier.model.limits import MIB
+from croupier.model.scalar import MILLI
 
 # The most time without a master that is counted for the tasks that its successor finds.
 MAX_GAP_MS: Final = 900_000
@@ -81,17 +84,25 @@ class _Meters:
     used: Meter = field(default_factory=Meter)
     held: Meter = field(default_factory=Meter)
     offered: Meter = field(default_factory=Meter)
+    asked: Meter = field(default_factory=Meter)
+    measured: Meter = field(default_factory=Meter)
+    wasted: Meter = field(default_factory=Meter)
+
+    @property
+    def columns(self) -> tuple[Meter, ...]:
+        """All meters, in order."""
+        return self.used, self.held, self.offered, self.asked, self.measured, self.wasted
 
     def __bool__(self) -> bool:
-        return bool(self.used or self.held or self.offered)
+        return any(self.columns)
 
     def sums(self, at_ms: int) -> Sums:
         """Return the sums since they were last taken."""
-        return Sums(self.used.sums(at_ms), self.held.sums(at_ms), self.offered.sums(at_ms))
+        return Sums(*(each.sums(at_ms) for each in self.columns))
 
     def take(self, at_ms: int) -> Sums:
         """Return the sums, and begin new ones."""
-        return Sums(self.used.take(at_ms), self.held.take(at_ms), self.offered.take(at_ms))
+        return Sums(*(each.take(at_ms) for each in self.columns))
 
 
 @dataclass(slots=True)
@@ -142,7 +153,7 @@ class UsageLedger:
         """
         meters = [self._capacity]
         for each in self._meters.values():
-            meters += (each.used, each.held, each.offered)
+            meters += each.columns
         self._found = [(meter, dict(meter.amount)) for meter in meters]
 
     def set_time(self, now: float) -> None:
@@ -160,6 +171,23 @@ class UsageLedger:
     def offer(self, account: Account, scalars: Mapping[str, int], sign: int = 1) -> None:
         """Count resources that are offered from now on, or with the sign -1 no longer."""
         self._of(account).offered.change(scalars, sign, self._now_ms)
+
+    def measure(self, account: Account, asked: Mapping[str, int], usage: Usage) -> None:
+        """Count a task that has ended, with what it asked for and what its agent measured.
+
+        Memory counts with its peak. A measurement without a time or without a peak is incomplete,
+        and not counted.
+        """
+        run_ms, peak = usage.run_ms, usage.memory_peak
+        if not (run_ms and peak):
+            return
+        meters = self._of(account)
+        used = {"cpus": usage.cpu_ms * MILLI, "mem": peak * MILLI // MIB * run_ms}
+        for name, milli in used.items():
+            whole = asked.get(name, 0) * run_ms
+            meters.asked.add({name: whole})
+            meters.measured.add({name: milli})
+            meters.wasted.add({name: max(0, whole - milli)})
 
     def touch(self, hold_id: HoldId) -> None:
         """Note that the idle part of a hold may have changed; do nothing without an id."""
@@ -242,9 +270,10 @@ class UsageLedger:
 
     def amounts(self, account: Account) -> Sums:
         """Return what an account has now, in thousandths of a unit."""
-        meters = self._meters.get(account, _Meters())
-        columns = (meters.used.amount, meters.held.amount, meters.offered.amount)
-        return Sums(*({name: milli for name, milli in each.items() if milli} for each in columns))
+        columns = self._meters.get(account, _Meters()).columns
+        return Sums(
+            *({name: milli for name, milli in each.amount.items() if milli} for each in columns)
+        )
 
     def accounts(self) -> list[Account]:
         """Return the accounts that have or had resources since the last step."""

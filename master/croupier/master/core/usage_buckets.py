@@ -7,7 +7,7 @@ buckets is bounded, not their age: a clock that jumps far ahead deletes no histo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Final, NamedTuple
 
 from croupier.model.ids import Role
@@ -59,20 +59,33 @@ class Sums:
         used: the resources of its tasks; of the account `CLUSTER`, the capacity.
         held: the resources of its holds that no task used, and that were not offered.
         offered: the resources of its outstanding offers.
+        asked: the cpus and mem of its tasks that have ended and were measured.
+        measured: what these tasks used of them, with the peak of the memory.
+        wasted: what each of these tasks asked for and did not use.
     """
 
     used: Amounts = field(default_factory=dict)
     held: Amounts = field(default_factory=dict)
     offered: Amounts = field(default_factory=dict)
+    asked: Amounts = field(default_factory=dict)
+    measured: Amounts = field(default_factory=dict)
+    wasted: Amounts = field(default_factory=dict)
+
+    @property
+    def columns(self) -> tuple[Amounts, ...]:
+        """The amounts of all attributes, in order."""
+        return self.used, self.held, self.offered, self.asked, self.measured, self.wasted
 
     def __bool__(self) -> bool:
-        return bool(self.used or self.held or self.offered)
+        return any(self.columns)
 
     def add(self, other: Sums) -> None:
         """Add the amounts of `other`."""
-        add_to(self.used, other.used)
-        add_to(self.held, other.held)
-        add_to(self.offered, other.offered)
+        for mine, more in zip(self.columns, other.columns, strict=True):
+            add_to(mine, more)
+
+
+COLUMNS: Final = tuple(each.name for each in fields(Sums))
 
 
 @dataclass(slots=True)

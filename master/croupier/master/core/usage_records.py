@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
+from typing import Any
 
 from croupier.master.core.usage_buckets import (
     CLUSTER,
+    COLUMNS,
     Account,
     Sums,
     UsageBucket,
@@ -22,7 +24,7 @@ class UsageRecord:
 
     Attributes:
         start_ms: the start of the bucket, in milliseconds since the epoch.
-        used, held, offered: as in `usage_buckets.Sums`.
+        used, held, offered, asked, measured, wasted: as in `usage_buckets.Sums`.
         counted_ms: of the cluster: the time that was counted in the bucket.
         closed_ms: of the cluster: the end of the last step in it, in milliseconds since the epoch.
     """
@@ -38,6 +40,9 @@ class UsageRecord:
     offered: Mapping[str, int] = field(default_factory=dict)
     counted_ms: int = 0
     closed_ms: int = 0
+    asked: Mapping[str, int] = field(default_factory=dict)
+    measured: Mapping[str, int] = field(default_factory=dict)
+    wasted: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def account(self) -> Account:
@@ -73,7 +78,8 @@ def record_of(bucket: UsageBucket, account: Account, closed_ms: int) -> UsageRec
         capacity = dict(bucket.capacity)
         return UsageRecord(*place, used=capacity, counted_ms=bucket.counted_ms, closed_ms=closed_ms)
     sums = bucket.accounts[account]
-    return UsageRecord(*place, dict(sums.used), dict(sums.held), dict(sums.offered))
+    columns: dict[str, Any] = {name: dict(getattr(sums, name)) for name in COLUMNS}
+    return UsageRecord(*place, **columns)
 
 
 def deletions(bucket: UsageBucket) -> Iterator[ForgetUsage]:
@@ -92,7 +98,7 @@ def history_of(records: Iterable[UsageRecord]) -> tuple[UsageHistory, int | None
             bucket.add_capacity(record.used, record.counted_ms)
             closed_ms = max(closed_ms or 0, record.closed_ms)
         else:
-            sums = Sums(dict(record.used), dict(record.held), dict(record.offered))
+            sums = Sums(*(dict(getattr(record, name)) for name in COLUMNS))
             # Not added together with others: its record would stay, and count a second time.
             bucket.restore(record.account, sums)
     return history, closed_ms

@@ -11,6 +11,7 @@ from croupier.master.core.effects import PAUSE, Pause
 from croupier.master.core.events import Query
 from croupier.master.core.state import State
 from croupier.master.core.usage_buckets import (
+    COLUMNS,
     OTHERS,
     Account,
     Amounts,
@@ -113,9 +114,7 @@ def _answer(counted: list[UsageBucket], totals: Mapping[str, _Total]) -> pb.GetU
                 name=name,
                 share=total.share_ms / counted_ms if counted_ms else 0.0,
                 share_s=total.share_ms / 1000,
-                used=_unit_seconds(total.sums.used),
-                held=_unit_seconds(total.sums.held),
-                offered=_unit_seconds(total.sums.offered),
+                **{name: _unit_seconds(getattr(total.sums, name)) for name in COLUMNS},
             )
             for name, total in totals.items()
         ),

@@ -38,6 +38,8 @@ MAX_AGENT_TASKS = 100_000
 MAX_WAITING = 100
 # Far more than there are, for agents of later releases.
 MAX_FEATURES = 1_000
+# Ten years.
+MAX_AGE_MS = 315_360_000_000
 
 
 async def report_from_wire(
@@ -151,6 +153,7 @@ def _task(wire: pb.AgentTask, proofs: LaunchProofs | None) -> events.AgentTask:
         _status(wire.latest),
         tuple(map(_status, wire.unacknowledged)),
         check_role(wire.role) if wire.role else None,
+        age_ms=min(wire.age_ms, MAX_AGE_MS),
     )
     return task if proofs is None else proofs.judged(task, wire.proof.hex())
 

@@ -8,6 +8,7 @@ from typing import Final
 from croupier.master.core import access_records as a
 from croupier.master.core import records as r
 from croupier.master.core import usage_records as u
+from croupier.master.core.usage_buckets import COLUMNS
 from croupier.master.wire.access import rule_from_wire, rule_to_wire, token_from_wire, token_to_wire
 from croupier.model.attributes import check_constraints
 from croupier.model.demand import Placement
@@ -58,7 +59,7 @@ _SUMS: Final = Both(
     lambda sums: {name: str(milli) for name, milli in sums.items()},
     lambda sums: {name: int(text) for name, text in sums.items()},
 )
-USAGE: Final = mapped(u.UsageRecord, pb.UsageRecord, used=_SUMS, held=_SUMS, offered=_SUMS)
+USAGE: Final = mapped(u.UsageRecord, pb.UsageRecord, {}, **dict.fromkeys(COLUMNS, _SUMS))
 
 
 def _task_to_wire(record: r.TaskRecord) -> pb.TaskRecord:

@@ -55,7 +55,8 @@ function told(found, by) {
   const hours = (name, value) => short((value ?? 0) / HOUR_S / (SIZED.has(name) ? 1024 : 1));
   const all = (amounts) => FIRST.filter((name) => amounts[name]).map((name) => `${name} ${hours(name, amounts[name])}`).join(", ");
   return [
-    h("p", null, `Counted for ${span(found.counted_s)}; resources times hours, mem and disk in GB.`),
+    h("p", null, `Counted for ${span(found.counted_s)}; resources times hours, mem and disk in GB. `
+      + "Asked, measured and wasted are of tasks that have ended and were measured."),
     smallTable("Usage", [
       { name: BY[by], cell: (each) => (by === "role" ? roleLink(each.name) : each.name || "(none)") },
       { name: "Share", cell: (each) => percent(each.share), class: "number" },
@@ -63,6 +64,9 @@ function told(found, by) {
       ...resources.map((name) => ({ name: `${name}, hours`, cell: (each) => hours(name, each.used[name]), class: "number" })),
       { name: "Held", cell: (each) => all(each.held), class: "amount" },
       { name: "Offered", cell: (each) => all(each.offered), class: "amount" },
+      { name: "Asked", cell: (each) => all(each.asked), class: "amount" },
+      { name: "Measured", cell: (each) => all(each.measured), class: "amount" },
+      { name: "Wasted", cell: (each) => all(each.wasted), class: "amount" },
     ], found.usage),
   ];
 }
