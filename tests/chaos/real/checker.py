@@ -97,12 +97,12 @@ def check_tasks(
             known.add(task_id)
             work = works(task_id)
             found += _check_verdict(task_id, history, ran)
-            found += _check_order(task_id, history)
+            found += _check_order(work, history)
             executor = mine.get(work.executor, History())
             found += _check_end(work, history, executor, ran, excused.get(task_id))
         found += _check_groups(works, mine)
     for task_id, pids in ran.starts.items():
-        if len(pids) > 1:
+        if len(pids) > 1 and not works(task_id).is_requeued:
             found.append(Violation("ran_twice", task_id, f"as {pids}"))
         if task_id not in known:
             found.append(Violation("ran_unasked", task_id, "no framework requested it"))
@@ -166,7 +166,8 @@ def _check_verdict(task_id: str, history: History, ran: Ledger) -> Iterator[Viol
         yield Violation("reported_though_refused", task_id, history.updates[0][1].state)
 
 
-def _check_order(task_id: str, history: History) -> Iterator[Violation]:
+def _check_order(work: Work, history: History) -> Iterator[Violation]:
+    task_id = work.task_id
     last: dict[int, int] = {}
     for run, update in history.updates:
         if update.sequence <= last.get(run, 0) and not update.is_reconciled:
@@ -178,6 +179,9 @@ def _check_order(task_id: str, history: History) -> Iterator[Violation]:
         due = 1 + (before.sequence if before else 0)
         if before is not None and _is_end(before):
             yield Violation("reported_after_end", task_id, update.state)
+        elif work.is_requeued and update.state == "STARTING" and update.sequence > due:
+            # The master itself takes the end of a run after which a task is requeued.
+            continue
         elif update.sequence not in (due, MASTER_SEQUENCE) and not update.is_reconciled:
             yield Violation("skipped", task_id, f"{update.sequence} came when {due} was due")
 
@@ -219,24 +223,37 @@ def _untrue(work: Work, end: Update, history: History, ran: Ledger, excuse: Excu
             return "" if ended else "it did not come to its end"
         case TaskState.FAILED if work.code == KILLS_ITSELF and end.signal == signal.SIGKILL:
             return "" if ended else "it did not come to its end"
-        case TaskState.KILLED if work.is_rest and end.reason == "GROUP_ENDED":
-            return ""
         case TaskState.DROPPED if work.group and end.reason == "GROUP_ENDED":
             # The launch of the group was lost, and it cannot be launched again as a whole.
             return "it started" if started else ""
         case TaskState.KILLED:
-            if not history.kill_asked:
-                return "no framework requested that"
-            # A kill may find a brief task between the line of its end and its exit.
-            return "it came to its end" if ended and not work.is_brief else ""
+            return _untrue_kill(work, end, history, ended)
         case TaskState.FAILED if excuse is Excuse.SHIM_KILLED:
             return "" if end.reason == "EXECUTOR_TERMINATED" else "that is no reason"
         case TaskState.FAILED | TaskState.DROPPED if excuse is Excuse.DISK_FULL:
             return "it started" if started else ""
         case TaskState.DROPPED if end.reason == "AGENT_RESTARTED":
             # The launch was lost, and the agent that returned has no room for it any more.
-            return "it started" if started else ""
+            # An earlier run of a task that was requeued may have.
+            return "it started" if started and not work.is_requeued else ""
     return "nothing explains that"
+
+
+def _untrue_kill(work: Work, end: Update, history: History, ended: bool) -> str:
+    """Return what is false in KILLED."""
+    match end.reason:
+        case "GROUP_ENDED" if work.is_rest:
+            return ""
+        case "GANG_ENDED" if work.gang:
+            return ""
+        case "PREEMPTED":
+            # With code 0 it has done its work in the grace.
+            is_done = ended and end.exit_code == 0
+            return "it is to run again" if work.is_requeued and not is_done else ""
+    if not history.kill_asked:
+        return "no framework requested that"
+    # A kill may find a brief task between the line of its end and its exit.
+    return "it came to its end" if ended and not work.is_brief else ""
 
 
 def _untrue_of_call(
@@ -256,9 +273,15 @@ def _untrue_of_call(
             if (end.state, end.message) != (by_code, str(work.code)):
                 return f"it ends with {work.code}"
             return "" if ended else "it did not come to its end"
-        case TaskState.KILLED if executor.kill_asked and with_executor:
+        case TaskState.KILLED if end.reason == "PREEMPTED":
+            return ""
+        case TaskState.KILLED if with_executor and _is_asked_to_end(executor):
             return ""
     return "nothing explains that"
+
+
+def _is_asked_to_end(history: History) -> bool:
+    return history.kill_asked or any(end.reason == "PREEMPTED" for end in history.ends())
 
 
 def _is_end(update: Update) -> bool:

@@ -38,6 +38,9 @@ from tests.harness.proxy import Proxy
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 HAS = "cpus:8;mem:2GB;disk:1GB;ports:[31000-31999]"
+# The slots of each device of an agent.
+DEVICES = (4, 1, 1)
+PREEMPTION_GRACE_S = 1.0
 START_S = 90.0
 HEARTBEAT_S = 0.5
 AGENT_TIMEOUT_S = 5.0
@@ -114,7 +117,8 @@ class Cluster:
     @property
     def total(self) -> Resources:
         """Return the resources of all agents together."""
-        return total_of(Resources.parse(self.layout.has) for _ in self.agents)
+        has = Resources.parse(f"{self.layout.has};gpus:{len(DEVICES)}")
+        return total_of(has for _ in self.agents)
 
     def daemons(self) -> dict[str, Daemon]:
         """Return all daemons, by name."""
@@ -305,7 +309,10 @@ class Cluster:
                  "--listen", str(self._servers[name]), "--http", str(http), *flags,
                  *self._tls(name, f"master/{name}"),
                  "--heartbeat", str(HEARTBEAT_S), "--agent-timeout", str(AGENT_TIMEOUT_S),
-                 "--offer-lease", "3", "--log-format", "json"],
+                 "--offer-lease", "3", "--log-format", "json",
+                 # Only reservations preempt.
+                 "--preemption", "--starvation-timeout", "7d",
+                 "--preemption-grace", str(PREEMPTION_GRACE_S)],
             )  # fmt: skip
 
     def _plan_agents(self) -> None:
@@ -319,6 +326,7 @@ class Cluster:
                 [*self._command(self.layout.agent, "agent", name), "--master", self.fronts(),
                  "--http", str(self._address(name, 0)),
                  "--work-dir", str(work_dir), "--resources", self.layout.has, "--hostname", name,
+                 "--devices", str(self._write_devices(name)),
                  *self._tls(name, f"agent/{name}"),
                  "--log-format", "json"],
             )  # fmt: skip
@@ -331,6 +339,16 @@ class Cluster:
                 [sys.executable, "-m", "tests.chaos.real.workload", str(self.folder), name,
                  self.fronts(), str(self._seed), str(self.layout.most)],
             )  # fmt: skip
+
+    def _write_devices(self, name: str) -> Path:
+        """Write the file that names the devices of an agent."""
+        path = self.folder / f"{name}.toml"
+        tables = (
+            f'[[device]]\nid = "{name}-gpu{number}"\nslots = {slots}\n'
+            for number, slots in enumerate(DEVICES)
+        )
+        path.write_text("".join(tables))
+        return path
 
     def _tls(self, name: str, role: str) -> list[str]:
         """Make certificates of a master or an agent, and return its flags."""

@@ -29,9 +29,10 @@ class Subscribed:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """An ACCEPT or a SUBMIT with these tasks will be sent next."""
+    """An ACCEPT or a SUBMIT with these tasks will be sent next, at `time_s` since the epoch."""
 
     task_ids: tuple[str, ...]
+    time_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ class Update:
     Attributes:
         handled: False if an earlier run of the program had handled it already.
         is_reconciled: whether it answers RECONCILE: it is the latest one, maybe ahead of others.
+        time_s: when it did, in seconds since the epoch.
     """
 
     task_id: str
@@ -89,6 +91,7 @@ class Update:
     message: str
     handled: bool
     is_reconciled: bool = False
+    time_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,9 @@ from tests.chaos.real.master_accounts import (
     check_idle,
     read_accounts,
 )
+from tests.chaos.real.minute_checks import check_minutes, count_minutes
+from tests.chaos.real.reservation_keeper import ReservationKeeper
+from tests.chaos.real.usage_checks import UsageWitness, Used, check_used, read_used
 from tests.chaos.real.volume_checks import check_volumes
 from tests.chaos.real.witness import read_witnesses
 from tests.chaos.real.work import hold_named, work_named
@@ -63,6 +66,10 @@ class Judge:
         self.tasks: Counter[str] = Counter()
         self.others: Counter[str] = Counter()
         self.lines: dict[int, Counter[str]] = {}
+        self.reservations = ReservationKeeper(cluster)
+        self._witness = UsageWitness(partial(work_named, seed))
+        self._used: Used | None = None
+        self._is_clock_true = True
 
     async def judge(self, faults: Iterable[Fault] = ()) -> list[Violation]:
         """Wait until the cluster settles after `faults`; return the violations."""
@@ -70,10 +77,12 @@ class Judge:
         cluster = self._cluster
         for fault in done:
             self.excuses.update(fault.excuses)
+        self._is_clock_true &= all(fault.kind != "clock-jump" for fault in done)
         found = [*self._check_daemons(done), *lost_streams(done)]
         try:
             await cluster.whole(self._settle_s)
             found += await until_clean(self._check_accounts(check_accounts, is_quiet=False))
+            found += await self.reservations.settle(self._is_clock_true)
             cluster.control("drain")
             await eventually(self._is_settled, self._settle_s, "all tasks have ended")
             # Only holds are left.
@@ -94,6 +103,7 @@ class Judge:
         for check in (idle, self._check_processes, self._check_agents):
             # After a first violation the rest is checked without waiting.
             found += await until_clean(check, 1.0 if found else CLEAN_S)
+        found += await self._check_usage(entries, done)
         self._count(entries)
         with suppress(OSError, grpc.aio.AioRpcError, CroupierError):
             await self._count_lines()
@@ -115,6 +125,26 @@ class Judge:
         after = await asyncio.to_thread(self.entries)
         ids = {view.hold_id for view in listed.holds}
         return check_listed(partial(hold_named, self._seed), before, ids, after)
+
+    async def _check_usage(
+        self, entries: dict[str, list[Entry]], done: list[Fault]
+    ) -> list[Violation]:
+        """Compare what the master has counted since the last round with the journals."""
+        witnessed = {name: self._witness.witness(each) for name, each in entries.items()}
+        before = self._used
+        try:
+            self._used = await read_used(await self._cluster.operator())
+        except (grpc.aio.AioRpcError, CroupierError) as error:
+            return [Violation("stuck", "usage", str(error))]
+        if before is None:
+            return []
+        cluster = self._cluster
+        touched = {name for fault in done for name in fault.touches}
+        is_reached = not touched & {*cluster.masters, *cluster.agents} and cluster.network is None
+        clock, reached = self._is_clock_true, is_reached
+        return list(
+            check_used(before, self._used, witnessed, is_clock_true=clock, is_reached=reached)
+        )
 
     def _check_daemons(self, done: list[Fault]) -> list[Violation]:
         """Check that no daemon exited and none logged a traceback."""
@@ -192,12 +222,13 @@ class Judge:
     def _check_tasks(self, entries: dict[str, list[Entry]]) -> list[Violation]:
         works = partial(work_named, self._seed)
         ran = read_ledger(self._cluster.folder / "ran")
-        self.others = counts(entries, ran)
+        self.others = counts(entries, ran) + count_minutes(ran) + self.reservations.seen
         return [
             *check_tasks(works, entries, ran, self.excuses),
             *check_holds(entries),
             *check_messages(entries, ran),
             *check_volumes(works, entries, ran, self.excuses),
+            *check_minutes(works, entries, ran),
         ]
 
     def _count(self, entries: dict[str, list[Entry]]) -> None:

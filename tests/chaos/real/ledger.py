@@ -1,7 +1,7 @@
 """The ledger of what really ran: each task appends a line when it starts and before it ends.
 
 An executor appends one for each message that it gets, too. A task that uses a volume appends one
-with the tasks that have used it.
+with the tasks that have used it. A task that keeps minutes appends further ones.
 """
 
 from __future__ import annotations
@@ -9,6 +9,25 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
+
+# What a task that keeps minutes notes with the time: it began, was asked to save its state, was
+# stopped by SIGTERM, came to its end; another run of it was there.
+NOTES = ("began", "saved", "stopped", "done", "twice")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the latest run of a task was told by its agent; `-` for nothing.
+
+    Attributes:
+        parts: the part of each of its devices.
+    """
+
+    rank: str
+    size: str
+    hosts: str
+    devices: str
+    parts: str
 
 
 @dataclass(slots=True)
@@ -18,6 +37,8 @@ class Ledger:
     Attributes:
         heard: how often each executor got each message, by its number.
         saw: the tasks that had used the volume of a task, and itself.
+        told: what each task was told of its gang and of its devices.
+        notes: the times of each kind of note of a task, in seconds since the epoch.
         lines: the number of the first line of that kind about a task.
     """
 
@@ -25,6 +46,8 @@ class Ledger:
     ends: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     heard: Counter[tuple[str, int]] = field(default_factory=Counter)
     saw: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    told: dict[str, Told] = field(default_factory=dict)
+    notes: dict[tuple[str, str], list[float]] = field(default_factory=lambda: defaultdict(list))
     lines: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def running(self) -> dict[str, int]:
@@ -47,6 +70,10 @@ def parse_ledger(text: str) -> Ledger:
                 ran.heard[executor_id, int(message)] += 1
             case ["saw", task_id, users]:
                 ran.saw[task_id] = tuple(users.rstrip(",").split(","))
+            case ["told", task_id, rank, size, hosts, devices, parts]:
+                ran.told[task_id] = Told(rank, size, hosts, devices, parts)
+            case [kind, task_id, time_s] if kind in NOTES:
+                ran.notes[kind, task_id].append(float(time_s))
             case _:
                 raise ValueError(f"no line of a ledger: {line!r}")
     return ran

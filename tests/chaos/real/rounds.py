@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tests.chaos.real.checker import Violation
@@ -56,7 +57,14 @@ class Rounds:
         """Run round `number`; its faults follow from the number and the seed."""
         began = time.monotonic()
         self._cluster.control("run")
-        faults = await self._do_harm(random.Random(f"{self._seed}/round/{number}"), number)
+        random_of = f"{self._seed}/reservations/{number}"
+        keeping = asyncio.create_task(self._judge.reservations.keep(random.Random(random_of)))
+        try:
+            faults = await self._do_harm(random.Random(f"{self._seed}/round/{number}"), number)
+        finally:
+            keeping.cancel()
+            with suppress(asyncio.CancelledError):
+                await keeping
         violations = await self._judge.judge(faults)
         judge = self._judge
         lines = sum(judge.lines.values(), Counter[str]())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 # The task appends a line to the ledger when it starts and before it ends.
@@ -27,6 +27,18 @@ EVADES = (
 )
 LIMIT = "disk:1MB"
 
+# Notes the times of its run, and what its agent tells it of its gang and of its devices. Two runs
+# of it at one time would have one lock. SIGUSR1 asks it to save its state.
+MINUTES = (
+    'I="$1" L="$2"; note() { echo "$1 $I $(date +%s.%N)" >>"$L"; };'
+    ' trap "note saved" USR1; trap "note stopped; kill -9 \\$!; exit 75" TERM;'
+    ' exec 9>>"$L.$I"; flock -n 9 || note twice; echo "start $I $$" >>"$L";'
+    ' echo "told $I ${CROUPIER_RANK:--} ${CROUPIER_SIZE:--} ${CROUPIER_GANG_HOSTS:--}'
+    ' ${CROUPIER_DEVICES:--} ${CROUPIER_DEVICE_PARTS:--}" >>"$L"; note began;'
+    ' (trap "" TERM USR1; exec sleep "$3" 9>&-) &'
+    ' while kill -0 $! 2>/dev/null; do wait $!; done; note done; echo "end $I" >>"$L"; exit "$4"'
+)
+
 # For tasks that will be killed: longer than any round.
 ENDLESS_S = 86_400.0
 
@@ -41,8 +53,19 @@ EXECUTOR, CALL = "-executor", "-call"
 # End the stems of the ids of holds and volumes. USE begins the end of that of the tasks that use a
 # volume, before its number: `w1-use3-9` uses `w1-volume-3`, or tries to use `w2-volume-3`.
 HOLD, VOLUME, USE = "-hold", "-volume", "-use"
+# Begins the end of the stem of the ids of a gang's members, before their number and the number of
+# the first one: `w1-gang3x7-9` has rank 2 of 3.
+GANG = "-gang"
+# End the stems of the ids of tasks that run again when they are preempted, and of those that have
+# devices.
+AGAIN, DEVICE = "-again", "-device"
 # The framework whose volumes another one tries to use.
 OTHERS = {"w1": "w2"}
+# The resources of a usual task, of brief ones, of which four fill an agent, of calls, of which four
+# take as much as another task, and of members of gangs and those that run again.
+UNIT = "cpus:1;mem:64MB;disk:1MB"
+BRIEF_UNIT = "cpus:1;mem:500MB"
+SMALL_UNIT = "cpus:0.25;mem:16MB"
 # The code of a program that ends itself by SIGKILL.
 KILLS_ITSELF = -9
 
@@ -61,6 +84,10 @@ class Work:
         group: the id of its group; empty if it is in none.
         executor: the id of the executor that it runs in; empty if it is no call.
         volume: the id of the volume that it uses, or tries to use; empty for none.
+        gang: the id of its gang; empty if it is in none.
+        rank, size: its place in its gang, and the number of members.
+        leads: whether its end ends the others of its gang, whatever its code.
+        gpus: the part of a device, or the number of devices, that it has.
     """
 
     task_id: str
@@ -72,6 +99,30 @@ class Work:
     group: str = ""
     executor: str = ""
     volume: str = ""
+    gang: str = ""
+    rank: int = 0
+    size: int = 0
+    leads: bool = False
+    gpus: float = 0.0
+
+    @property
+    def resources(self) -> str:
+        """Return its resources."""
+        if self.is_brief:
+            return BRIEF_UNIT
+        if self.gpus:
+            return f"{SMALL_UNIT};gpus:{self.gpus}"
+        return SMALL_UNIT if self.executor or self.gang or self.is_requeued else UNIT
+
+    @property
+    def is_requeued(self) -> bool:
+        """Return whether it runs again when it is preempted."""
+        return AGAIN in self.task_id
+
+    @property
+    def ends_gang(self) -> bool:
+        """Return whether its end ends the others of its gang."""
+        return self.leads or self.code != 0
 
     @property
     def is_executor(self) -> bool:
@@ -93,6 +144,8 @@ class Work:
         """Return its part in its group; the first one is a member or the leader."""
         if self.is_rest:
             return "sidecar"
+        if not self.group:
+            return "leader" if self.leads else "member"
         return "leader" if self.code % 2 else "member"
 
     def command(self, ledger: str) -> list[str]:
@@ -110,6 +163,8 @@ class Work:
                 str(self.code),
             ]
         script = EVADES if self.evades else USES if self.volume else SCRIPT
+        if self.gang or self.is_requeued or self.gpus:
+            script = MINUTES
         return ["sh", "-c", script, "task", self.task_id, ledger, f"{self.seconds:g}",
                 str(self.code)]  # fmt: skip
 
@@ -165,6 +220,13 @@ def work_of(seed: int, framework: str, number: int) -> Work:
         return _call(rng, task_id)
     if USE in framework:
         return _use(rng, task_id)
+    if GANG in framework:
+        return _member(seed, framework, number)
+    if framework.endswith(AGAIN):
+        return Work(task_id, round(rng.uniform(0.5, 4.0), 3), rng.choice((0, 0, 5)))
+    if framework.endswith(DEVICE):
+        gpus = rng.choice((0.25, 0.25, 0.5, 0.75, 1, 2))
+        return Work(task_id, round(rng.uniform(0.1, 1.5), 3), rng.choice((0, 0, 5)), gpus=gpus)
     if framework.endswith(REST):
         first = f"{framework.removesuffix(REST)}{FIRST}-{number - 1}"
         return Work(task_id, ENDLESS_S, 0, group=first)
@@ -210,6 +272,28 @@ def _use(rng: random.Random, task_id: str) -> Work:
     if rng.random() < 0.2:
         return Work(task_id, ENDLESS_S, 0, round(rng.uniform(0.0, 2.0), 3), volume=volume)
     return Work(task_id, round(rng.uniform(0.0, 1.0), 3), rng.choice((0, 0, 5)), volume=volume)
+
+
+def _member(seed: int, stem: str, number: int) -> Work:
+    """Return a member of a gang, in which one ends all others, or all end by themselves."""
+    size, first = map(int, stem.rpartition(GANG)[2].split("x"))
+    rng = random.Random(f"{seed}/{stem}")
+    how, ending = rng.choice(("leader", "failure", "kill", "finish")), rng.randrange(size)
+    seconds = round(rng.uniform(0.2, 3.0), 3)
+    member = Work(
+        f"{stem}-{number}", ENDLESS_S, 0, gang=f"{stem}-{first}", rank=number - first, size=size
+    )
+    if how == "finish":
+        return replace(member, seconds=round(seconds * (member.rank + 1) / size, 3))
+    if member.rank != ending:
+        return member
+    match how:
+        case "leader":
+            return replace(member, seconds=seconds, leads=True)
+        case "failure":
+            return replace(member, seconds=seconds, code=6)
+        case _:
+            return replace(member, kill_after_s=seconds)
 
 
 def work_named(seed: int, task_id: str) -> Work:

@@ -7,7 +7,8 @@ releases its holds too on `release`, and ends with its tasks on `stop`. FOLDER/N
 its calls, the verdicts and the updates; the tasks write to FOLDER/ran. It may be killed and
 restarted at any moment: the journal holds what it had begun, and RECONCILE answers for calls in
 flight. A framework whose name ends with an odd digit also submits tasks. Many of these are brief
-and alike, so agents get some lined up. Some tasks are executors: calls run in them, and messages
+and alike, so agents get some lined up; others are gangs, run again when they are preempted, or have
+devices. Some tasks are executors: calls run in them, and messages
 are sent to them.
 """
 
@@ -26,8 +27,10 @@ from pathlib import Path
 
 from croupier.sdk import (
     CroupierError,
+    DeviceRequest,
     ExecutorSpec,
     Framework,
+    Gang,
     Message,
     NotFound,
     Offer,
@@ -57,12 +60,16 @@ from tests.chaos.real.journal import (
 )
 from tests.chaos.real.memory import Memory, number_of
 from tests.chaos.real.work import (
+    AGAIN,
     BRIEF,
     CALL,
+    DEVICE,
     EXECUTOR,
     FIRST,
+    GANG,
     LIMIT,
     REST,
+    UNIT,
     USE,
     HoldWork,
     Work,
@@ -70,21 +77,20 @@ from tests.chaos.real.work import (
     work_of,
 )
 
-UNIT = Resources.parse("cpus:1;mem:64MB;disk:1MB")
+ONE = Resources.parse(UNIT)
 REFUSE_S = 0.3
 CONTROL_S = 0.05
 # The most tasks in one SUBMIT.
 SUBMITTED_AT_ONCE = 5
 SETTLE_S = 1.0
-# Of brief tasks: four of them fill an agent, and these many are queued or running.
-BRIEF_UNIT = Resources.parse("cpus:1;mem:500MB")
+# Of brief tasks, queued or running.
 MOST_BRIEF = 60
-# Of calls: these many take as much as another task.
-CALL_UNIT = Resources.parse("cpus:0.25;mem:16MB")
 CALLS_AT_ONCE = 4
 MOST_CALLS = 12
 # Of tasks that use volumes.
 MOST_USES = 6
+# Of members of gangs, of tasks that are requeued, and of those with devices.
+MOST_MEMBERS, MOST_AGAIN, MOST_WITH_DEVICES = 6, 8, 8
 # An executor takes a second to start.
 MOST_EXECUTORS = 2
 TALK_S = 0.1
@@ -97,7 +103,7 @@ class Workload(Framework):
         path = folder / f"{name}.journal"
         self._memory = Memory(read_entries(path))
         super().__init__(
-            name=name, role=name, master=masters, demand=UNIT,
+            name=name, role=name, master=masters, demand=ONE,
             framework_id=self._memory.framework_id,
         )  # fmt: skip
         self._journal = Journal(path)
@@ -109,7 +115,7 @@ class Workload(Framework):
         self._submits = name[-1:] in tuple("13579")
         self._background: set[asyncio.Task[None]] = set()
         self._killing: set[str] = set()
-        self._holds = HoldKeeper(self, self._memory, self._write, seed, UNIT)
+        self._holds = HoldKeeper(self, self._memory, self._write, seed, ONE)
         self._write(Begun(os.getpid()))
 
     async def serve(self) -> None:
@@ -161,7 +167,7 @@ class Workload(Framework):
 
     @property
     def _room(self) -> int:
-        others = self._brief() + self._living(CALL) + self._living(USE)
+        others = sum(self._living(stem) for stem in (BRIEF, CALL, USE, GANG, AGAIN, DEVICE))
         return self._most - len(self._memory.alive()) + others
 
     def _brief(self) -> int:
@@ -172,24 +178,24 @@ class Workload(Framework):
 
     def _next(self, offer: Offer, room: int) -> Iterator[Work]:
         left = offer.resources
-        if room > 1 and left >= UNIT + UNIT and self._rng.random() < 0.2:
-            left, room = left - UNIT - UNIT, room - 2
+        if room > 1 and left >= ONE + ONE and self._rng.random() < 0.2:
+            left, room = left - ONE - ONE, room - 2
             yield from self._group()
-        if room > 0 and left >= UNIT + UNIT and self._living(EXECUTOR) < MOST_EXECUTORS:
-            left, room = left - UNIT - UNIT, room - 1
+        if room > 0 and left >= ONE + ONE and self._living(EXECUTOR) < MOST_EXECUTORS:
+            left, room = left - ONE - ONE, room - 1
             executor = self._work(EXECUTOR)
             yield executor
             yield from self._calls(executor.task_id)
         for executor_id, agent_id in self._memory.executors.items():
-            if agent_id == offer.agent_id and left >= UNIT and self._living(CALL) < MOST_CALLS:
-                left -= UNIT
+            if agent_id == offer.agent_id and left >= ONE and self._living(CALL) < MOST_CALLS:
+                left -= ONE
                 yield from self._calls(executor_id)
         for volume_id, agent_id in self._memory.volumes.items():
-            if agent_id == offer.agent_id and left >= UNIT and self._living(USE) < MOST_USES:
-                left -= UNIT
+            if agent_id == offer.agent_id and left >= ONE and self._living(USE) < MOST_USES:
+                left -= ONE
                 yield self._work(f"{USE}{number_of(volume_id)}")
-        while room > 0 and left >= UNIT:
-            left, room = left - UNIT, room - 1
+        while room > 0 and left >= ONE:
+            left, room = left - ONE, room - 1
             yield work_of(self._seed, self.name, next(self._numbers))
 
     def _group(self) -> list[Work]:
@@ -225,6 +231,9 @@ class Workload(Framework):
         stems = [self.name] * min(self._room, SUBMITTED_AT_ONCE)
         if 2 * (brief := self._brief()) <= MOST_BRIEF:
             stems += [self.name + BRIEF] * (MOST_BRIEF - brief)
+        for stem, most in ((AGAIN, MOST_AGAIN), (DEVICE, MOST_WITH_DEVICES)):
+            if self._living(stem) < most:
+                stems += [self.name + stem] * 2
         chosen = [work_of(self._seed, stem, next(self._numbers)) for stem in stems]
         if len(stems) > 1 and self._rng.random() < 0.3:
             chosen += self._group()
@@ -234,6 +243,8 @@ class Workload(Framework):
         for volume_id in self._memory.volumes:
             if self._living(USE) < MOST_USES:
                 chosen += [self._work(f"{USE}{number_of(volume_id)}") for _ in range(2)]
+        if self._living(GANG) < MOST_MEMBERS:
+            await self._submit_gang()
         if chosen:
             verdicts = await self.submit(self._asked(chosen))
             self._answered(verdicts)
@@ -241,26 +252,39 @@ class Workload(Framework):
                 if work.is_brief and work.kill_after_s is not None and not verdict.error:
                     self._kill_after(work, work.kill_after_s)
 
+    async def _submit_gang(self) -> None:
+        """Submit the members of a gang."""
+        size, first = self._rng.randint(2, 4), next(self._numbers)
+        numbers = [first, *(next(self._numbers) for _ in range(1, size))]
+        stem = f"{self.name}{GANG}{size}x{first}"
+        members = [work_of(self._seed, stem, number) for number in numbers]
+        spread = "host" if size == 2 and self._rng.random() < 0.5 else ""
+        gang = Gang(members[0].gang, spread=spread)
+        self._answered(await self.submit(self._asked(members), gang=gang))
+
     def _asked(self, chosen: list[Work]) -> list[Task]:
-        self._write(Asked(tuple(work.task_id for work in chosen)))
+        self._write(Asked(tuple(work.task_id for work in chosen), time.time()))
         return [self._task(work) for work in chosen]
 
     def _task(self, work: Work) -> Task:
         if work.executor:
             return Task(
-                resources=CALL_UNIT,
+                resources=Resources.parse(work.resources),
                 task_id=work.task_id,
                 executor_id=work.executor,
                 data=work.data,
             )
         task = Task(
             work.command(str(self._folder / "ran")),
-            resources=BRIEF_UNIT if work.is_brief else UNIT,
+            resources=Resources.parse(work.resources),
             task_id=work.task_id,
             limits=LIMIT if work.evades else "",
-            part=work.part if work.group else "member",
+            part=work.part,
             executor=ExecutorSpec() if work.is_executor else None,
             volumes=[VolumeMount(work.volume, "data")] if work.volume else (),
+            requeue=work.is_requeued,
+            checkpoint_signal="SIGUSR1" if work.is_requeued else "",
+            devices=DeviceRequest() if work.gpus else None,
         )
         return task.in_group(work.group) if work.group else task
 
@@ -367,7 +391,7 @@ def entry_of(status: Status, handled: bool) -> Update:
     return Update(
         status.task_id, status.agent_id, status.state.name, status.sequence, status.reason.name,
         status.exit_code, status.signal, status.pid, status.message, handled,
-        status.is_reconciled,
+        status.is_reconciled, time.time(),
     )  # fmt: skip
 
 
