@@ -26,6 +26,7 @@ import pytest
 from tests.harness.doc_pages import (
     LOCAL,
     LOCAL_PAGES,
+    MPI_PAGE,
     OTHER_PAGES,
     PLAIN_PAGES,
     SECURED_PAGES,
@@ -33,6 +34,7 @@ from tests.harness.doc_pages import (
 )
 from tests.harness.docs_clusters import DocsCluster, docs_cluster, end_sessions
 from tests.harness.forked_start.popen import SCRIPTS
+from tests.harness.mpi import require_mpi
 from tests.harness.processes import working_in
 from tests.harness.real_local import Local, running_local
 
@@ -140,6 +142,8 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
 def test_the_shell_blocks_of_a_page_run(
     page: str, local: Local, commands: Path, folder: Path
 ) -> None:
+    if page == MPI_PAGE:
+        require_mpi()
     variables = {
         "CROUPIER_MASTER": local.master,
         "XDG_CONFIG_HOME": os.environ["XDG_CONFIG_HOME"],

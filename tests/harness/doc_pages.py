@@ -6,6 +6,7 @@ from typing import Final
 
 # Arguments of the `croupier local` that pages start.
 LOCAL: Final = ("--agents", "3", "--cpus", "2", "--mem", "2GB")
+MPI_PAGE: Final = "docs/tutorials/mpi.md"
 # Pages on the cluster of one `croupier local`.
 LOCAL_PAGES: Final = [
     "README.md",
@@ -15,6 +16,7 @@ LOCAL_PAGES: Final = [
     "docs/tutorials/batch.md",
     "docs/tutorials/service.md",
     "docs/tutorials/two-teams.md",
+    MPI_PAGE,
     "docs/batch.md",
     "docs/gangs.md",
     "docs/cron.md",
