@@ -278,15 +278,24 @@ def _check_charged(state: State) -> None:
 
 
 def _check_gangs(framework: Framework) -> None:
-    """Assert that a gang is queued, or placed, as a whole, and that none runs in part for long."""
+    """Assert that a gang is queued, or placed, as a whole, and that none runs in part for long.
+
+    One that starts again is queued once the runs of all its members have ended.
+    """
     members = {(task.info.gang_id, task_id) for task_id, task in framework.tasks.items()}
     known = {(name, task_id) for name, tasks in framework.gangs.items() for task_id in tasks}
     assert known == {each for each in members if each[0]}
     assert all(framework.gangs.values())
     for tasks in framework.gangs.values():
         live = [task for task in tasks.values() if not task.state.is_terminal]
-        assert len({task.is_queued for task in live}) <= 1, "a gang is queued as a whole"
-        gangs = [task.info.gang for task in live if task.info.gang is not None]
+        queued = [task for task in live if task.is_queued]
+        is_returning = {task.task_id in framework.queues.returning for task in queued}
+        assert is_returning <= {len(queued) < len(tasks)}, "a gang is queued as a whole"
+        runs = {task.requeue.count for task in live if task.requeue is not None}
+        assert is_returning == {True} or len(runs) <= 1, "a gang starts again as a whole"
+        placed = [task for task in live if not task.is_queued]
+        assert not queued or all(task.kill is not None for task in placed), "a gang runs in part"
+        gangs = [task.info.gang for task in placed if task.info.gang is not None]
         assert len({gang.hosts for gang in gangs}) <= 1, "members know the same hosts"
         assert all(bool(task.info.gang and task.info.gang.hosts) != task.is_queued for task in live)
         failed = [task for task in tasks.values() if _has_failed(task)]

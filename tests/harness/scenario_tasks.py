@@ -58,7 +58,8 @@ def as_gang(options: dict[str, str], tasks: tuple[TaskInfo, ...]) -> tuple[TaskI
         first = replace(tasks[0], resources=Resources.parse(options["first"]))
         tasks = (first, *tasks[1:])
     parts = options["parts"].split(",") if "parts" in options else ()
-    return in_gang(options["gang"], *tasks, parts=parts, placement=placement)
+    restarts = int(options.get("restarts", 0))
+    return in_gang(options["gang"], *tasks, parts=parts, placement=placement, restarts=restarts)
 
 
 class TaskCommands(Commands):

@@ -354,12 +354,17 @@ def with_volumes(task: TaskInfo, named: str) -> TaskInfo:
 
 
 def in_gang(
-    gang_id: str, *tasks: TaskInfo, parts: Sequence[str] = (), placement: GangPlacement = ANY_AGENTS
+    gang_id: str,
+    *tasks: TaskInfo,
+    parts: Sequence[str] = (),
+    placement: GangPlacement = ANY_AGENTS,
+    restarts: int = 0,
 ) -> tuple[TaskInfo, ...]:
     """Return tasks as the members of a gang; those beyond `parts` are plain members."""
-    size, named = len(tasks), (*parts, *["member"] * len(tasks))
+    named = (*parts, *["member"] * len(tasks))
+    member = GangMember(gang_id, 0, len(tasks), placement=placement, restarts=restarts)
     return tuple(
-        replace(task, gang=GangMember(gang_id, rank, size, parse_part(named[rank]), placement))
+        replace(task, gang=replace(member, rank=rank, part=parse_part(named[rank])))
         for rank, task in enumerate(tasks)
     )
 

@@ -45,7 +45,7 @@ class AgentRules(CoreWorld):
         known = self.world.state.agents.get(agent_id)
         listed = listed_tasks(list(known.tasks.values())) if known is not None and keep else ()
         resources = f"cpus:{cpus * 2};mem:{cpus * 3}GB;disk:9GB;ports:[{back * 10}-{back * 10 + 5}]"
-        features = "groups,volumes,gangs" if back % 3 else ""
+        features = "groups,volumes,gangs,requeue" if back % 3 else ""
         session = self.world.agent(
             resources, f"h{back}", agent_id=agent_id, tasks=listed, features=features
         )

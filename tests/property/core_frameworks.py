@@ -128,6 +128,7 @@ class FrameworkRules(CoreWorld):
             ]
         ),
         per_agent=st.sampled_from([None, None, 1, 2]),
+        restarts=st.sampled_from([0, 1, 3]),
     )
     def submits_a_gang(
         self,
@@ -135,6 +136,7 @@ class FrameworkRules(CoreWorld):
         members: list[tuple[str, str]],
         placement: GangPlacement,
         per_agent: int | None,
+        restarts: int,
     ) -> None:
         framework = self.world.state.peers.get(session)
         if not isinstance(framework, Framework):
@@ -144,7 +146,8 @@ class FrameworkRules(CoreWorld):
             self.tasks += 1
             tasks.append(self.next_task(amount))
         parts = [part for _, part in members]
-        gang = in_gang(f"gang{self.tasks}", *tasks, parts=parts, placement=placement)
+        name = f"gang{self.tasks}"
+        gang = in_gang(name, *tasks, parts=parts, placement=placement, restarts=restarts)
         before = self.tasks_known(framework.framework_id)
         self.call(session, calls.Submit(gang, placement=Placement(max_per_agent=per_agent)))
         new = self.tasks_known(framework.framework_id) - before

@@ -82,7 +82,7 @@ class CoreWorld(RuleBasedStateMachine):
         """Start two agents, and two frameworks with tasks; the first of each may be in a hold."""
         for host in ("h0", "h1"):
             session = self.world.agent(
-                ROOMY, host, agent_id=self.new_agent_id(), features="volumes,gangs"
+                ROOMY, host, agent_id=self.new_agent_id(), features="volumes,gangs,requeue"
             )
             self.known_agents.append(self.world.agent_id(session))
         for role, owner in (("r1", "anna"), ("r2", "bob")):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from croupier.model.errors import InvalidRequest
 from croupier.model.gang import MAX_GANG_TASKS, GangMember, GangPlacement, check_gang
+from croupier.model.task_group import GroupPart
 from croupier.sdk.task import Task
 
 
@@ -25,18 +26,24 @@ class Gang:
     What the end of a member means to the others is the `part` of its task, as in a group: others
     are KILLED with GANG_ENDED. A member whose agent is unreachable counts as ended.
 
+    A gang with `restarts` goes back to the front of its queue instead, all tasks with their ids,
+    and begins anew when it is placed again: each task is then QUEUED with GANG_ENDED. That needs
+    all of its tasks: once one has finished, or was killed by the framework, it ends as others do.
+
     Attributes:
         gang_id: an id that no other gang of the framework has.
         same: an attribute whose value all agents of the gang share, such as a rack; `host`: all
             members run on one agent.
         spread: an attribute of which no two members share a value; `host`: no two run on one agent.
         pack: take few agents, those with the most free first.
+        restarts: how often all tasks start again after one has failed, or its agent was lost.
     """
 
     gang_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     same: str = ""
     spread: str = ""
     pack: bool = False
+    restarts: int = 0
 
     def members(self, tasks: Iterable[Task]) -> list[Task]:
         """Return the tasks as members of this gang.
@@ -48,8 +55,10 @@ class Gang:
         if not 1 <= len(listed) <= MAX_GANG_TASKS:
             raise InvalidRequest(f"a gang has 1 to {MAX_GANG_TASKS} tasks, not {len(listed)}")
         placement = GangPlacement(self.same, self.spread, self.pack)
+        member = GangMember(self.gang_id, 0, len(listed), GroupPart.MEMBER, placement)
+        member = replace(member, restarts=self.restarts)
         made = [
-            task.in_gang(GangMember(self.gang_id, rank, len(listed), task.part, placement))
+            task.in_gang(replace(member, rank=rank, part=task.part))
             for rank, task in enumerate(listed)
         ]
         check_gang([task.info.gang for task in made])

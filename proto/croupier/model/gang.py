@@ -16,6 +16,7 @@ from croupier.model.task_group import GroupPart
 from croupier.model.value import value
 
 MAX_GANG_TASKS: Final = 256
+MAX_RESTARTS: Final = 100
 # In place of an attribute: the agent itself.
 HOST: Final = "host"
 # For programs that meet at rank 0, if that has no port of its own; the default of torchrun.
@@ -65,6 +66,7 @@ class GangMember:
         part: what its end means to the others.
         hosts: the hostname of each member's agent, by rank; empty before it is placed.
         port: a port of the agent of rank 0; 0 before it is placed.
+        restarts: how often all members go back to their queue together after one has failed.
     """
 
     gang_id: str
@@ -74,6 +76,7 @@ class GangMember:
     placement: GangPlacement = ANY_AGENTS
     hosts: tuple[str, ...] = ()
     port: int = 0
+    restarts: int = 0
 
     @property
     def text_size(self) -> int:
@@ -90,6 +93,8 @@ class GangMember:
             raise InvalidRequest(f"a gang has 1 to {MAX_GANG_TASKS} tasks, not {self.size}")
         if not 0 <= self.rank < self.size:
             raise InvalidRequest(f"a gang of {self.size} tasks has no rank {self.rank}")
+        if not 0 <= self.restarts <= MAX_RESTARTS:
+            raise InvalidRequest(f"a gang has 0 to {MAX_RESTARTS} restarts, not {self.restarts}")
         if self.hosts and len(self.hosts) != self.size:
             raise InvalidRequest("a gang has one host for each rank")
 
@@ -139,8 +144,10 @@ def check_gang(members: Sequence[GangMember | None]) -> None:
                 f"gang {first.gang_id} has {len(members)} tasks: the one in place {rank} has rank"
                 f" {each.rank} of {each.size}"
             )
-        if each.placement != first.placement:
-            raise InvalidRequest(f"the tasks of gang {first.gang_id} ask for different placements")
+        if (each.placement, each.restarts) != (first.placement, first.restarts):
+            raise InvalidRequest(
+                f"the tasks of gang {first.gang_id} ask for different placements or restarts"
+            )
         if each.hosts or each.port:
             raise InvalidRequest("the master itself says on which hosts a gang runs")
     parts = [each.part for each in members if each is not None]

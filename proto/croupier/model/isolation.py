@@ -48,7 +48,7 @@ class Feature(Enum):
         EXECUTORS: run executors, and tasks in them.
         MESOS_EXECUTORS: run executors of Mesos.
         GANGS: tell the tasks of a gang of each other.
-        REQUEUE: run a task again that was preempted, and tell it to save its state before.
+        REQUEUE: run a task again that went back to its queue; tell it to save its state before.
         DEVICES: give a task certain named devices, by variables.
     """
 

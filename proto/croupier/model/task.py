@@ -4,10 +4,9 @@ Rule: `TRANSITIONS` lists every state that a task can move to; any other move is
 changes nothing. States and reasons have Mesos' names.
 
 QUEUED is the state of a submitted task until the master places it on an agent, and once more if
-it is requeued after a preemption. UNREACHABLE, which
-the master sets for a silent agent, is not final: an agent that returns may
-report that the task runs. FINISHED, FAILED, KILLED, ERROR, LOST, DROPPED, GONE and
-GONE_BY_OPERATOR are final.
+it is requeued after a preemption, or with its gang. UNREACHABLE, which the master sets for a silent
+agent, is not final: an agent that returns may report that the task runs. FINISHED, FAILED, KILLED,
+ERROR, LOST, DROPPED, GONE and GONE_BY_OPERATOR are final.
 """
 
 from __future__ import annotations
@@ -327,7 +326,7 @@ class TaskInfo:
             needs |= {Feature.VOLUMES}
         if self.gang is not None:
             needs |= {Feature.GANGS}
-        if self.preemption.needs_agent:
+        if self.preemption.needs_agent or (self.gang is not None and self.gang.restarts):
             needs |= {Feature.REQUEUE}
         if self.devices is not None:
             needs |= {Feature.DEVICES}

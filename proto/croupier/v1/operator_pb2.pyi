@@ -1951,7 +1951,7 @@ class TaskView(_message.Message):
     hold_id: _builtins.str
     """The hold that it runs in. Empty: it takes nothing from one."""
     requeues: _builtins.int
-    """How often it was requeued after a preemption."""
+    """How often it was requeued, after a preemption or with its gang."""
     @_builtins.property
     def task(self) -> _task_pb2.TaskInfo: ...
     @_builtins.property

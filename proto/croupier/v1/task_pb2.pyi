@@ -736,6 +736,7 @@ class GangMember(_message.Message):
     PLACEMENT_FIELD_NUMBER: _builtins.int
     HOSTS_FIELD_NUMBER: _builtins.int
     PORT_FIELD_NUMBER: _builtins.int
+    RESTARTS_FIELD_NUMBER: _builtins.int
     gang_id: _builtins.str
     """One gang at a time has this id in a framework."""
     rank: _builtins.int
@@ -746,6 +747,11 @@ class GangMember(_message.Message):
     """What the end of the task means to the others. A task whose agent is unreachable counts as ended."""
     port: _builtins.int
     """Set by the master: the first of the ports of rank 0, or 0."""
+    restarts: _builtins.int
+    """How often the gang starts again, at most 100; the same for all members. All of them then go back
+    to their queue, in place of an end, as long as none has ended for good. Launched only where
+    "requeue" is in `isolation`.
+    """
     @_builtins.property
     def placement(self) -> Global___GangPlacement:
         """The same for all members."""
@@ -764,10 +770,11 @@ class GangMember(_message.Message):
         placement: Global___GangPlacement | None = ...,
         hosts: _abc.Iterable[_builtins.str] | None = ...,
         port: _builtins.int = ...,
+        restarts: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["placement", b"placement"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gang_id", b"gang_id", "hosts", b"hosts", "part", b"part", "placement", b"placement", "port", b"port", "rank", b"rank", "size", b"size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gang_id", b"gang_id", "hosts", b"hosts", "part", b"part", "placement", b"placement", "port", b"port", "rank", b"rank", "restarts", b"restarts", "size", b"size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

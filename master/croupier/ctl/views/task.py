@@ -45,6 +45,8 @@ def task_lines(task: View) -> Iterator[str]:
     if gang := task["gang"]:
         hosts = f" on {', '.join(gang['hosts'])}" if gang["hosts"] else ""
         yield f"  gang: {gang['gang_id']}, rank {gang['rank']} of {gang['size']}{hosts}"
+        if gang["restarts"]:
+            yield f"  restarts of its gang: {task['requeues']} of {gang['restarts']} so far"
     yield from _time_lines(task)
     if task["executor_id"]:
         yield f"  executor: {task['executor_id']}"

@@ -259,12 +259,22 @@ class Allocator:
 
     # Submitted tasks.
 
-    def queue(self, framework_id: FrameworkId, role: Role, shape: Shape, number: int) -> None:
+    def queue(
+        self,
+        framework_id: FrameworkId,
+        role: Role,
+        shape: Shape,
+        number: int,
+        *,
+        at_begin: bool = False,
+    ) -> None:
         """Add `number` submitted tasks of one shape; a negative number withdraws as many.
 
-        O(log n), and O(agents) for the first task of a shape.
+        With `at_begin`, a new shape comes before the others. O(log n), and O(agents) for the first
+        task of a shape.
         """
-        self._demand.count_queued(self._members.leaf(framework_id, role), shape, number)
+        leaf = self._members.leaf(framework_id, role)
+        self._demand.count_queued(leaf, shape, number, at_begin=at_begin)
 
     def launched(self, grant: Grant) -> None:
         """Count down submitted tasks that were launched on a grant; they are charged before."""

@@ -177,7 +177,9 @@ class DemandChanges:
             self._agents.release_reservations(leaf)
             self._agents.mark_withheld_dirty()
 
-    def count_queued(self, leaf: Leaf, shape: Shape, number: int) -> None:
+    def count_queued(
+        self, leaf: Leaf, shape: Shape, number: int, *, at_begin: bool = False
+    ) -> None:
         """Add submitted tasks of a shape; a negative number takes them away."""
         before = leaf.queued.get(shape)
         pending = before or queue_of(shape)
@@ -186,6 +188,8 @@ class DemandChanges:
         pending.demand = shape.demand(count)
         if before is None:
             leaf.queued[shape] = pending
+            if at_begin:
+                leaf.queued = {shape: pending, **leaf.queued}
             if shape.gang is not None:
                 self._gatherings.queued(pending)
             self.renew(leaf)

@@ -36,9 +36,9 @@ from croupier.master.core.messages import AgentFailed, Registered
 from croupier.master.core.on_allocation import rescind
 from croupier.master.core.on_executor import on_said
 from croupier.master.core.on_hold import end_hold, restore_holds
-from croupier.master.core.on_requeue import ends_run, requeue
+from croupier.master.core.on_requeue import end_run, ends_run, requeue, starts_again
 from croupier.master.core.on_sync import sync
-from croupier.master.core.on_task import drop, end, forget_removed, orphan, set_status
+from croupier.master.core.on_task import drop, forget_removed, orphan, set_status
 from croupier.master.core.records import ForgetAgent
 from croupier.master.core.state import State
 from croupier.model.errors import (
@@ -147,7 +147,7 @@ def _on_statuses(state: State, agent: Agent, event: AgentReported, now: float) -
         if is_own and status.state in REPORTABLE and on_line.may_succeed(agent, status):
             task = agent.tasks.get((status.framework_id, status.task_id))
             if task is not None and ends_run(state, task, status):
-                yield from requeue(state, task, status.sequence, status.usage)
+                yield from requeue(state, task, status)
             else:
                 yield from on_line.on_update(state, agent, status, now)
         else:
@@ -184,7 +184,7 @@ def remove(
         if task.state.is_terminal:
             yield from orphan(state, task, now)
         else:
-            yield from end(state, task, new, reason, message, now)
+            yield from end_run(state, task, new, reason, message, now)
     for hold in list(agent.holds.values()):
         yield from end_hold(state, hold, "agent_gone", message, now)
     agent.move(AgentState.GONE)
@@ -269,6 +269,9 @@ def give_up(state: State, agent: Agent, message: str, now: float) -> Iterator[Ef
         elif task.state.is_terminal:
             # Its terminal status is known, but not acknowledged.
             yield from orphan(state, task, now)
+        elif starts_again(state, task, TaskState.UNREACHABLE):
+            lost = task.master_made(TaskState.UNREACHABLE, Reason.AGENT_DISCONNECTED, message)
+            yield from requeue(state, task, lost)
         else:
             yield from set_status(
                 state, task, TaskState.UNREACHABLE, Reason.AGENT_DISCONNECTED, message
@@ -380,4 +383,4 @@ def _drop_launch(
         return
     for each in state.frameworks[launch.framework_id].unit_of(task):
         if not each.state.is_terminal and not each.has_updates:
-            yield from end(state, each, TaskState.DROPPED, reason, launch.message, now)
+            yield from end_run(state, each, TaskState.DROPPED, reason, launch.message, now)

@@ -117,15 +117,40 @@ def settle_gangs(state: State, now: float) -> Iterator[Effect]:
             continue
         members = framework.gangs.get(task.info.gang_id, {}).values()
         left = [each for each in members if each is not task and not each.state.is_terminal]
+        if task.is_queued:
+            yield from _settle_return(state, task, left, now)
+            continue
+        # A gang that starts again does so as a whole.
+        is_returning = any(each.is_queued for each in left)
         has_finished = task.state is TaskState.FINISHED
-        if not left or not ends_rest(_part(task), has_finished, list(map(_part, left))):
+        parts = list(map(_part, left))
+        if not left or not (is_returning or ends_rest(_part(task), has_finished, parts)):
             continue
         if not task.state.is_terminal and task.kill is None:
             # It is killed when its agent returns.
             yield from request_kill(task, None, Reason.GANG_ENDED)
-        for each in left:
-            if each.kill is None:
-                yield from kill(state, each, None, Reason.GANG_ENDED, now)
+        yield from _end_all(state, left, now)
+
+
+def _settle_return(
+    state: State, task: Task, others: Sequence[Task], now: float
+) -> Iterator[Effect]:
+    """End the runs of the others of a gang that starts again; queue it once all have ended."""
+    framework = state.frameworks[task.framework_id]
+    unit, returning = framework.queued_with(task), framework.queues.returning
+    if not all(each.is_queued for each in unit):
+        yield from _end_all(state, [each for each in others if not each.is_queued], now)
+    elif task.task_id in returning:
+        for each in unit:
+            del returning[each.task_id]
+        task_moves.enqueue(state, *unit, at_begin=True)
+
+
+def _end_all(state: State, tasks: Sequence[Task], now: float) -> Iterator[Effect]:
+    for task in tasks:
+        # One that is queued ends with the others that are.
+        if task.kill is None and not task.state.is_terminal:
+            yield from kill(state, task, None, Reason.GANG_ENDED, now)
 
 
 def _part(task: Task) -> GroupPart:

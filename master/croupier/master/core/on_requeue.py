@@ -1,29 +1,41 @@
-"""Preempted tasks that go back to the front of their queues.
+"""Tasks that go back to the front of their queues: preempted ones, and all those of a gang at once.
 
 Rule: a task has one run at a time. The end of a run is in the ledger, and its agent was told to
 forget it, before the next run is launched anywhere. The updates of all runs are numbered in one
 sequence: a late update of an earlier run has a number that was handled, and changes nothing.
+
+A gang starts again by its `restarts` if a member fails, as long as none has ended for good. Each
+member returns when its run ends. If its agent is unreachable, that run may go on there until the
+agent returns; so the next one is launched elsewhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
 from croupier.master.core import task_moves
+from croupier.master.core.agents import AgentState
 from croupier.master.core.effects import Effect, Happened, Save, Send
 from croupier.master.core.events import AgentTask
 from croupier.master.core.facts import PreemptionEnded
 from croupier.master.core.messages import Updated
-from croupier.master.core.on_task import acknowledge, check_drain, moved_fact
+from croupier.master.core.on_task import acknowledge, check_drain, end, moved_fact
 from croupier.master.core.records import Requeue
 from croupier.master.core.state import NO_AGENT, State
 from croupier.master.core.tasks import Task, TaskHold
+from croupier.model.attributes import AGENT_ID, MAX_CONSTRAINTS, not_equals
 from croupier.model.devices import without_slots
 from croupier.model.ids import NO_HOLD
-from croupier.model.isolation import Usage
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.task import Reason, TaskState, TaskStatus
+from croupier.model.task_group import GroupPart
+
+# More than the updates of a run that a lost agent may have yet to send.
+UNSENT_UPDATES: Final = 1_000
+# With another, a kill is the end of the task.
+_KILLS_OF_RUNS: Final = (Reason.GANG_ENDED, Reason.AGENT_DRAINING)
 
 
 def is_preempted(state: State, task: Task) -> bool:
@@ -47,30 +59,70 @@ def is_preempted(state: State, task: Task) -> bool:
 def ends_run(state: State, task: Task, status: TaskStatus) -> bool:
     """Return whether a status of its agent is the end of a run after which a task is requeued.
 
-    With exit code 0 it has done its work in the grace.
+    With exit code 0 a preempted task has done its work in the grace.
     """
+    if task.agent_id != status.agent_id or status.sequence <= task.sequence:
+        return False
+    if task.info.gang is not None:
+        return status.state.is_terminal and starts_again(state, task, status.state)
     return (
         status.state is TaskState.KILLED
         and status.reason is Reason.PREEMPTED
         and status.exit_code != 0
-        and task.agent_id == status.agent_id
-        and status.sequence > task.sequence
         and is_preempted(state, task)
     )
 
 
-def requeue(
-    state: State, task: Task, sequence: int, usage: Usage | None = None
+def starts_again(state: State, task: Task, ended: TaskState) -> bool:
+    """Return whether a member of a gang starts again, with all others, if its run has `ended`.
+
+    As soon as one has failed, all of them do, however they end. O(its gang).
+    """
+    gang, framework = task.info.gang, state.frameworks.get(task.framework_id)
+    if gang is None or not gang.restarts or framework is None or framework.is_removed:
+        return False
+    members, back = framework.gangs[gang.gang_id].values(), task.requeue
+    if back is None or back.count >= gang.restarts or task.role not in framework.roles:
+        return False
+    has_failed = ended is not TaskState.FINISHED and gang.part is not GroupPart.SIDECAR
+    has_room = len(back.place.placement.constraints) < MAX_CONSTRAINTS
+    is_whole = len(members) == gang.size and not any(map(_has_ended, members))
+    return is_whole and has_room and (has_failed or any(each.is_queued for each in members))
+
+
+def _has_ended(task: Task) -> bool:
+    """Return whether a task has ended for good, or will."""
+    is_lost = task.state.is_terminal or task.state is TaskState.UNREACHABLE
+    return is_lost or (task.kill is not None and task.kill.reason not in _KILLS_OF_RUNS)
+
+
+def end_run(
+    state: State, task: Task, new: TaskState, reason: Reason, message: str, now: float
 ) -> Iterator[Effect]:
+    """End a task on behalf of a lost agent; a member of a gang may start again instead."""
+    if starts_again(state, task, new):
+        yield from requeue(state, task, task.master_made(new, reason, message))
+    else:
+        yield from end(state, task, new, reason, message, now)
+
+
+def requeue(state: State, task: Task, ended: TaskStatus) -> Iterator[Effect]:
     """Put a task whose run has ended, or never began, back to the front of its queue.
 
-    `sequence` is the number of the last update of that run, which has used `usage`.
+    `ended` is the last update of that run, or a status of the master's own in its place.
     """
-    task_moves.count_end(state, task, usage)
-    framework, agent_id = state.frameworks[task.framework_id], task.agent_id
+    task_moves.count_end(state, task, ended.usage)
+    framework, agent_id, gang = state.frameworks[task.framework_id], task.agent_id, task.info.gang
     task_moves.release_task(state, task)
-    ended = TaskStatus(task.framework_id, task.task_id, agent_id, task.state, sequence=sequence)
-    _put_back(state, task, sequence)
+    if gang is None:
+        _put_back(state, task, ended.sequence, Reason.PREEMPTED, f"preempted on agent {agent_id}")
+    else:
+        assert task.requeue is not None
+        number = f"{task.requeue.count + 1} of {gang.restarts}"
+        why = f": {ended.message}" if ended.message else ""
+        message = f"{ended.state.name} on agent {agent_id}{why}; restart {number} of its gang"
+        sequence = ended.sequence or task.sequence + UNSENT_UPDATES
+        _put_back(state, task, sequence, Reason.GANG_ENDED, message)
     yield Save(task.record())
     # The launch of the next run may follow to the same agent.
     yield from acknowledge(state, ended)
@@ -78,14 +130,16 @@ def requeue(
     task.is_unsent = framework.session is None
     if framework.session is not None:
         yield Send(framework.session, Updated((task.status,)))
-    yield Happened(PreemptionEnded(task.framework_id, task.task_id, "requeued"))
+    if gang is None:
+        yield Happened(PreemptionEnded(task.framework_id, task.task_id, "requeued"))
     yield Happened(moved_fact(task.status))
 
 
-def _put_back(state: State, task: Task, sequence: int) -> None:
+def _put_back(state: State, task: Task, sequence: int, reason: Reason, message: str) -> None:
     """Put a placed task that holds nothing back to the front of its queue.
 
-    `sequence` is the number of the last update of the run that has ended. O(log n).
+    A member of a gang returns with the others; see `settle_gangs`. `sequence` is the number of the
+    last update of the run that has ended. O(log n).
     """
     before = task.requeue
     assert before is not None
@@ -94,9 +148,13 @@ def _put_back(state: State, task: Task, sequence: int) -> None:
         agent.tasks.pop((task.framework_id, task.task_id), None)
     # A store of a later generation may have lost the next launch.
     place = replace(before.place, generation=state.generation)
+    if agent is not None and agent.state is AgentState.UNREACHABLE:
+        # The run may go on there.
+        elsewhere = not_equals(AGENT_ID, task.agent_id)
+        constraints = (*place.placement.constraints, elsewhere)
+        place = replace(place, placement=replace(place.placement, constraints=constraints))
     task.requeue = Requeue(place, before.count + 1, sequence)
     task.sequence = task.acknowledged = sequence
-    message = f"preempted on agent {task.agent_id}"
     task.agent_id, task.queued = NO_AGENT, place
     task.kill = task.placed = task.kind = task.master_status = None
     task.started_ms, task.begun_ms, task.has_data = 0, 0, False
@@ -105,25 +163,26 @@ def _put_back(state: State, task: Task, sequence: int) -> None:
     if amount != task.info.resources:
         task.info = replace(task.info, resources=amount)
     task.hold_as(TaskHold.QUEUED)
-    task.move(task.master_made(TaskState.QUEUED, Reason.PREEMPTED, message))
-    task_moves.enqueue(state, task, at_begin=True)
+    task.move(task.master_made(TaskState.QUEUED, reason, message))
+    gang = task.info.gang
+    if gang is None:
+        task_moves.enqueue(state, task, at_begin=True)
+    else:
+        state.redescribe(task, replace(task.info, gang=replace(gang, hosts=(), port=0)))
+        task_moves.put_aside(state, task)
 
 
 def is_earlier_run(state: State, report: AgentTask) -> bool:
-    """Return whether an agent lists the end of an earlier run, which it has yet to forget."""
+    """Return whether an agent lists an earlier run, which it has yet to forget.
+
+    It may still run if the agent was lost when its gang started again.
+    """
     framework = state.frameworks.get(report.framework_id)
     task = framework.tasks.get(report.task.task_id) if framework is not None else None
-    if task is None or task.requeue is None or not report.latest.state.is_terminal:
+    if task is None or task.requeue is None:
         return False
-    return report.latest.sequence <= task.requeue.sequence
-
-
-def forget_earlier_runs(state: State, listed: Iterable[AgentTask]) -> Iterator[Effect]:
-    """Have an agent forget the earlier runs that it lists: it missed the acknowledgement."""
-    for report in listed:
-        if is_earlier_run(state, report):
-            for status in report.unacknowledged:
-                yield from acknowledge(state, status)
+    has_left = report.latest.state.is_terminal or task.agent_id != report.latest.agent_id
+    return has_left and report.latest.sequence <= task.requeue.sequence
 
 
 def may_have(task: Task, amount: Resources) -> bool:

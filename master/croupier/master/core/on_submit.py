@@ -279,6 +279,7 @@ def _enqueue(
 
 def _task(submission: _Submission, info: TaskInfo, now: float) -> Task:
     framework = submission.framework
+    may_return = info.preemption.requeue or (info.gang is not None and info.gang.restarts > 0)
     status = TaskStatus(framework.framework_id, TaskId(info.task_id), AgentId(""), TaskState.QUEUED)
     return Task(
         info,
@@ -292,7 +293,7 @@ def _task(submission: _Submission, info: TaskInfo, now: float) -> Task:
         seq=submission.seq,
         queued=_place(submission, info),
         submitted=now,
-        requeue=Requeue(_place(submission, info)) if info.preemption.requeue else None,
+        requeue=Requeue(_place(submission, info)) if may_return else None,
     )
 
 

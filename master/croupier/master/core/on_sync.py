@@ -22,15 +22,14 @@ from croupier.master.core.on_accept import order_launch
 from croupier.master.core.on_framework import adopt
 from croupier.master.core.on_line import give_back, on_started
 from croupier.master.core.on_requeue import (
+    end_run,
     ends_run,
-    forget_earlier_runs,
     is_earlier_run,
     is_preempted,
     requeue,
 )
 from croupier.master.core.on_task import (
     acknowledge,
-    end,
     end_queued,
     forget_removed,
     on_status,
@@ -51,8 +50,13 @@ from croupier.model.task import NO_TASK, Reason, TaskState
 
 def sync(state: State, agent: Agent, event: Register, now: float) -> Iterator[Step]:
     """Apply the list of an agent that has just registered."""
-    yield from forget_earlier_runs(state, event.tasks)
-    reports = [report for report in event.tasks if not is_earlier_run(state, report)]
+    reports = []
+    for report in event.tasks:
+        if is_earlier_run(state, report):
+            # The agent missed the acknowledgement, or was lost during that run.
+            yield from _end_and_forget(state, agent, report)
+        else:
+            reports.append(report)
     listed = {(report.framework_id, report.task.task_id) for report in reports}
     # The ledger may be older than the agent's records.
     may_have_run = event.incomplete or event.claim is Claim.GIVEN_UP
@@ -73,7 +77,7 @@ def sync(state: State, agent: Agent, event: Register, now: float) -> Iterator[St
         yield PAUSE
         if _is_unproven(state, report, now):
             unproven.append(report)
-            yield from _on_unproven(state, agent, report)
+            yield from _end_and_forget(state, agent, report)
         else:
             yield from _on_listed(state, agent, event, report, running, now)
     live = [report for report in unproven if not report.latest.state.is_terminal]
@@ -115,7 +119,8 @@ def _on_missing(state: State, unit: list[Task], may_have_run: bool, now: float) 
     """
     first = unit[0]
     if is_preempted(state, first) and not (first.has_updates or may_have_run):
-        yield from requeue(state, first, first.sequence)
+        never_ran = first.master_made(TaskState.KILLED, Reason.PREEMPTED, "")
+        yield from requeue(state, first, replace(never_ran, sequence=first.sequence))
         return
     ends: dict[TaskId, tuple[TaskState, Reason, str] | None] = {}
     places = {place for task in unit for place, _ in task.parts()}
@@ -145,7 +150,7 @@ def _on_missing(state: State, unit: list[Task], may_have_run: bool, now: float) 
             continue
         message = "the agent came back, and its group cannot be started as a whole any more"
         rest = (TaskState.DROPPED, Reason.GROUP_ENDED, message)
-        yield from end(state, task, *(ends[task.task_id] or rest), now)
+        yield from end_run(state, task, *(ends[task.task_id] or rest), now)
     for other in known:
         # Listed by the agent, which does not know that others of its group have ended.
         if has_lost and other.task_id not in ends and not other.state.is_terminal:
@@ -198,8 +203,8 @@ def _is_unproven(state: State, report: AgentTask, now: float) -> bool:
     return report.is_unproven and now >= state.adopts_unproven_until
 
 
-def _on_unproven(state: State, agent: Agent, report: AgentTask) -> Iterator[Effect]:
-    """End an unproven task, or have the agent forget it if it has ended."""
+def _end_and_forget(state: State, agent: Agent, report: AgentTask) -> Iterator[Effect]:
+    """End a listed task that is none of the master's, or have the agent forget its end."""
     if not report.latest.state.is_terminal:
         yield _end_here(agent, report)
     for status in report.unacknowledged:
@@ -224,7 +229,7 @@ def _on_listed(
             yield Save(framework.record())
     task = framework.tasks.get(report.task.task_id)
     if task is None and _is_of_earlier_gang(framework, report):
-        yield from _on_unproven(state, agent, report)
+        yield from _end_and_forget(state, agent, report)
         return
     if task is None:
         # An unrecorded framework may have tasks that the ledger never had.
@@ -246,7 +251,7 @@ def _on_listed(
             yield from _on_running(state, agent, framework, task, report, running, now)
     for status in report.unacknowledged:
         if task is not None and ends_run(state, task, status):
-            yield from requeue(state, task, status.sequence, status.usage)
+            yield from requeue(state, task, status)
         else:
             yield from on_status(state, status, now)
     forget_removed(state, report.framework_id)

@@ -78,7 +78,7 @@ class State:
         generation: how often an operator has continued with an older copy of the store.
         durations: how long tasks have run that ended in this term.
         adopts_unproven_until: until then, listed tasks need no proof of launch.
-        ended_members: tasks of gangs that ended or became unreachable in this step.
+        ended_members: tasks of gangs whose runs ended, or that became unreachable, in this step.
     """
 
     def __init__(self, master_id: str, settings: Settings, allocator: Allocator) -> None:

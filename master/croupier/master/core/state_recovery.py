@@ -226,8 +226,10 @@ def _recover_queue(state: State, framework: Framework) -> None:
             )
     for task in sorted(queued, key=lambda each: each.queued.number if each.queued else 0):
         unit = framework.queued_with(task)
+        if task.info.gang is not None and not all(each.is_queued for each in unit):
+            task_moves.put_aside(state, task)
         # A group or a gang is queued with its first task.
-        if unit[0] is task:
+        elif unit[0] is task:
             task_moves.enqueue(state, *unit)
 
 

@@ -7,6 +7,7 @@ the usage ledger and all indexes of the state.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from croupier.master.allocator.charges import Charge
 from croupier.master.core.state import NO_AGENT, State
@@ -38,17 +39,34 @@ def enqueue(state: State, *unit: Task, at_begin: bool = False) -> None:
     first = unit[0]
     assert all(task.is_queued for task in unit)
     assert first.queued is not None
-    queues = state.frameworks[first.framework_id].queues
-    shape = shape_of([task.info for task in unit], first.queued.placement)
+    queues, placement = state.frameworks[first.framework_id].queues, first.queued.placement
+    if first.info.gang is not None:
+        places = [task.queued.placement for task in unit if task.queued is not None]
+        # A member that starts again avoids the agent that was lost with its last run.
+        constraints = dict.fromkeys(each for place in places for each in place.constraints)
+        placement = replace(placement, constraints=tuple(constraints))
+    shape = shape_of([task.info for task in unit], placement)
     key = queues.add(unit, shape, at_begin=at_begin)
-    state.allocator.queue(first.framework_id, *key, 1)
+    state.allocator.queue(first.framework_id, *key, 1, at_begin=at_begin)
+
+
+def put_aside(state: State, task: Task) -> None:
+    """Have a member of a gang that starts again wait until the others have returned as well."""
+    state.frameworks[task.framework_id].queues.returning[task.task_id] = task
+    state.ended_members.append(task)
 
 
 def dequeue(state: State, task: Task) -> tuple[Task, ...]:
     """Take a task and its group out of its queue without placing them; return all. O(log n)."""
     assert task.is_queued
-    key, unit = state.frameworks[task.framework_id].queues.remove(task)
-    state.allocator.queue(task.framework_id, *key, -1)
+    framework, unit = state.frameworks[task.framework_id], tuple[Task, ...]()
+    if task.task_id in framework.queues.returning:
+        unit = tuple(each for each in framework.queued_with(task) if each.is_queued)
+        for each in unit:
+            del framework.queues.returning[each.task_id]
+    else:
+        key, unit = framework.queues.remove(task)
+        state.allocator.queue(task.framework_id, *key, -1)
     for each in unit:
         each.queued = None
     return unit

@@ -62,12 +62,14 @@ class TaskQueues:
         last: the number of the last submission.
         run_s: about how long tasks of a role and shape ran, in seconds; of the latest ones.
         lined: how many tasks that were in a queue are lined up at agents.
+        returning: members of gangs that start again, which wait for the others' runs to end.
     """
 
     def __init__(self) -> None:
         self.last = 0
         self.run_s: dict[Key, float] = {}
         self.lined: Counter[Key] = Counter()
+        self.returning: dict[TaskId, Task] = {}
         # By the first task of each entry.
         self._queues: dict[Key, OrderedDict[TaskId, Unit]] = {}
         # The queue of each task, and the first task of its entry.
@@ -75,10 +77,11 @@ class TaskQueues:
 
     def __len__(self) -> int:
         """Return how many tasks are queued."""
-        return len(self._places)
+        return len(self._places) + len(self.returning)
 
     def __iter__(self) -> Iterator[Task]:
         """Yield all tasks, those of one role and shape in order."""
+        yield from self.returning.values()
         for queue in self._queues.values():
             for unit in queue.values():
                 yield from unit

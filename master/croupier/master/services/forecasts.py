@@ -85,6 +85,8 @@ def _seen(
     if task is not None and not task.is_queued:
         where = f"lined up at agent {task.agent_id}" if task.is_lined_up else task.state.name
         raise Conflict(f"task {task_id} does not wait in a queue: it is {where}")
+    if task is not None and task_id in framework.queues.returning:
+        raise Conflict(f"task {task_id} waits for the other runs of its gang to end")
     targets = [each for each in targets_of(state, framework, task) if each.role in roles]
     picture = (yield from picture_of(state, now)) if targets else None
     return targets, picture
