@@ -87,7 +87,7 @@ class Job:
             return [self.task(task_id) for task_id in task_ids]
         first = self.task(task_ids[0], self.unit + MEETING_POINT)
         others = [self.task(task_id) for task_id in task_ids[1:]]
-        return Gang(spread=HOST).members([first, *others])
+        return Gang(spread=HOST, restarts=self.restarts).members([first, *others])
 
     def task(self, task_id: str, resources: Resources | None = None) -> Task:
         """Return one of the tasks; raises InvalidRequest if the task is malformed."""

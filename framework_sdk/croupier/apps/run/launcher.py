@@ -2,7 +2,8 @@
 
 Rule: a copy is pending, launched or ended. A launched copy is queued at the master until it has
 an agent. Only a copy that never ran becomes pending again: its agent dropped it, up to three times,
-or the master could not queue it. The copies of a gang are launched together, and again together.
+or the master could not queue it. The copies of a gang are launched together; the master itself
+starts a gang again.
 """
 
 from __future__ import annotations
@@ -54,13 +55,10 @@ class Copy:
 
 
 class Progress:
-    """All copies of one job; those of a gang are launched together.
+    """All copies of one job; those of a gang are launched together."""
 
-    `restarts_left`: how often a gang may be launched again.
-    """
-
-    def __init__(self, count: int, *, is_gang: bool = False, restarts: int = 0) -> None:
-        self._is_gang, self.restarts_left = is_gang, restarts
+    def __init__(self, count: int, *, is_gang: bool = False) -> None:
+        self._is_gang = is_gang
         self.copies = [Copy(index, f"run-{index}") for index in range(count)]
         self._pending = list(range(count))
         self._by_task: dict[str, Copy] = {}
@@ -76,6 +74,11 @@ class Progress:
     def live(self) -> list[Copy]:
         """The launched copies."""
         return list(self._by_task.values())
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether the master does not know all of a gang: the rest of it is of no use."""
+        return self._is_gang and bool(self._pending and self._by_task)
 
     @property
     def is_over(self) -> bool:
@@ -114,17 +117,7 @@ class Progress:
         del self._by_task[copy.task_id]
         if not self._is_given_up:
             heapq.heappush(self._pending, copy.index)
-
-    def restart(self) -> bool:
-        """Make all copies of a gang that has failed pending again; return whether they are."""
-        has_failed = self._is_gang and self.is_over and self.exit_code != 0
-        if not has_failed or not self.restarts_left or self._is_given_up:
-            return False
-        self.restarts_left -= 1
-        for copy in self.copies:
-            copy.code = 0
-        self._pending = list(range(len(self.copies)))
-        return True
+        self._end_torn()
 
     def give_up(self) -> None:
         """Launch no more; end the pending copies without an exit code."""
@@ -139,9 +132,11 @@ class Progress:
         if status.agent_id:
             self._queued.discard(status.task_id)
         if status.state is TaskState.QUEUED:
+            # Of a gang that starts again, the first one tells why.
+            is_first = not self._queued and status.reason is Reason.GANG_ENDED
             self._queued.add(status.task_id)
-            is_requeued = status.reason is Reason.PREEMPTED
-            return f"{copy.task_id}: {state_text(status)}" if is_requeued else None
+            is_told = is_first or status.reason is Reason.PREEMPTED
+            return f"{copy.task_id}: {state_text(status)}" if is_told else None
         if status.state is TaskState.UNKNOWN:
             self.put_back(copy)
         elif status.state is TaskState.DROPPED:
@@ -172,6 +167,14 @@ class Progress:
         self._queued.discard(copy.task_id)
         del self._by_task[copy.task_id]
         copy.code = code
+        self._end_torn()
+
+    def _end_torn(self) -> None:
+        """End the pending copies of a gang if none of the others waits for them any more."""
+        if self._is_gang and not self._by_task and len(self._pending) < len(self.copies):
+            for index in self._pending:
+                self.copies[index].code = 1
+            self._pending.clear()
 
 
 def exit_code_of(status: TaskStatus) -> int:
@@ -206,7 +209,7 @@ class Launcher(Engine):
     ) -> None:
         super().__init__(target, job.title, job.role, keep_s=FAILOVER_S, insecure=job.is_insecure)
         self._job, self._outputs, self._warn = job, outputs, warn
-        self.progress = Progress(job.count, is_gang=job.is_gang, restarts=job.restarts)
+        self.progress = Progress(job.count, is_gang=job.is_gang)
 
     def give_up(self) -> None:
         """Submit no more copies."""
@@ -280,13 +283,9 @@ class Launcher(Engine):
             self.moved_at = asyncio.get_running_loop().time()
         if warning:
             self._warn(warning)
+        if self.progress.is_torn:
+            self.kill_all()
 
     def _settle(self) -> None:
-        code = self.progress.exit_code
-        if self.progress.restart():
-            left = self.progress.restarts_left
-            self._warn(f"the gang failed with code {code} and is started again; {left} more times")
-            self.moved_at = asyncio.get_running_loop().time()
-            self.wake()
-        elif self.progress.is_over:
+        if self.progress.is_over:
             self.finish()

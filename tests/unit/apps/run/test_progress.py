@@ -148,9 +148,9 @@ def test_a_requested_kill_is_not_a_warning() -> None:
     assert progress.exit_code == 143
 
 
-def gang_of(count: int, restarts: int = 0) -> Progress:
+def gang_of(count: int) -> Progress:
     """Return the progress of a gang whose copies all run."""
-    progress = Progress(count, is_gang=True, restarts=restarts)
+    progress = Progress(count, is_gang=True)
     progress.name_copies("x")
     for copy in progress.launch(count):
         progress.on_status(status_of(TaskState.RUNNING, copy.task_id, agent_id="A"))
@@ -167,21 +167,44 @@ def test_a_gang_has_the_code_of_the_copy_that_ended_it() -> None:
         killed = status_of(TaskState.KILLED, name, reason=Reason.GANG_ENDED, signal=15)
         assert progress.on_status(killed) is None
     assert progress.is_over
-    assert (progress.exit_code, progress.restart()) == (3, False)
+    assert progress.exit_code == 3
 
 
-def test_a_gang_that_failed_is_launched_again_as_a_whole() -> None:
-    progress = gang_of(2, restarts=1)
-    progress.on_status(status_of(TaskState.KILLED, "x-0", reason=Reason.GANG_ENDED, signal=15))
-    assert not progress.restart()
+def test_a_gang_that_starts_again_is_told_of_once() -> None:
+    progress = gang_of(2)
+    why = "FAILED on agent A: exit code 3; restart 1 of 2 of its gang"
+    queued = status_of(TaskState.QUEUED, "x-1", reason=Reason.GANG_ENDED, message=why)
+    assert progress.on_status(queued) == f"x-1: QUEUED (GANG_ENDED): {why}"
+    other = status_of(TaskState.QUEUED, "x-0", reason=Reason.GANG_ENDED, message="KILLED")
+    assert progress.on_status(other) is None
+    assert progress.pending == 2
+    for name in ("x-0", "x-1"):
+        progress.on_status(status_of(TaskState.STAGING, name, agent_id="A"))
+    assert progress.on_status(queued) is not None
+    assert not progress.is_over
+
+
+def test_a_gang_ends_when_an_agent_is_unreachable_and_it_does_not_start_again() -> None:
+    progress = gang_of(2)
     warning = progress.on_status(status_of(TaskState.UNREACHABLE, "x-1", agent_id="A"))
     assert warning == "x-1: its agent A is unreachable; its gang ends"
-    assert progress.restart()
-    assert [copy.task_id for copy in progress.launch(9)] == ["x-0.2", "x-1.2"]
-    for name in ("x-0.2", "x-1.2"):
-        progress.on_status(status_of(TaskState.FINISHED, name, exit_code=0))
-    assert not progress.restart()
-    assert (progress.is_over, progress.exit_code) == (True, 0)
+    progress.on_status(status_of(TaskState.KILLED, "x-0", reason=Reason.GANG_ENDED, signal=15))
+    assert (progress.is_over, progress.exit_code) == (True, 1)
+
+
+@pytest.mark.parametrize("names", [("x-0", "x-1"), ("x-1", "x-0")])
+def test_a_gang_of_which_the_master_knows_a_part_ends(names: tuple[str, str]) -> None:
+    lost, known = names
+    progress = gang_of(2)
+    progress.on_status(status_of(TaskState.UNKNOWN, lost))
+    assert progress.is_torn
+    killed = status_of(TaskState.KILLED, known, reason=Reason.KILLED_BY_FRAMEWORK, exit_code=0)
+    progress.on_status(killed)
+    assert (progress.is_torn, progress.is_over, progress.exit_code) == (False, True, 1)
+    progress = gang_of(2)
+    progress.on_status(status_of(TaskState.FINISHED, known, exit_code=0))
+    progress.on_status(status_of(TaskState.UNKNOWN, lost))
+    assert (progress.is_torn, progress.is_over, progress.exit_code) == (False, True, 1)
 
 
 def test_a_gang_is_submitted_only_as_a_whole() -> None:
@@ -191,4 +214,5 @@ def test_a_gang_is_submitted_only_as_a_whole() -> None:
     progress.on_status(status_of(TaskState.UNKNOWN, "x-0"))
     assert progress.launch(2) == []
     progress.on_status(status_of(TaskState.UNKNOWN, "x-1"))
+    assert not progress.is_torn
     assert len(progress.launch(2)) == 2
