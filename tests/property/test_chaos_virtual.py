@@ -20,7 +20,9 @@ MISJUDGED_SEEDS = (63_004_651, 64_000_559, 77_000_766)
 # stores restored one after the other launch again where it has run; the last task of a removed
 # framework was preempted when its agent registered.
 DEFECTS = (64_003_918, 65_002_591, 21_068)
-SEEN = ("messages", "messages arrived", "messages dropped", "volumes", "mounts")
+SEEN = (
+    "messages", "messages arrived", "messages dropped", "volumes", "mounts", "slots of devices",
+)  # fmt: skip
 # A mutant is found within so many seeds, with the kinds of faults that find it.
 MOST_SEEDS = 400
 # Where the search for a mutant begins, if not at 1; a wrong number only costs time.
@@ -83,6 +85,8 @@ FIRST_SEEDS = {
     "requeue: numbers from 1": 198,
     "reservation: kept after its end": 7,
     "reservation: of agents of another": 2,
+    "devices: a slot twice": 7,
+    "devices: not told by the agent": 19,
     "sdk: end shown twice": 11,
     "sdk: messages sent again": 347,
     "master: a message to another framework": 8,

@@ -47,7 +47,8 @@ def chaos(first: int, number: int, processes: int) -> int:
         f" {tasks} tasks ({seen['lined up']} lined up in {lined} seeds,"
         f" {seen['started from a line']} started from a line, {seen['returned']} returned),"
         f" {seen['requeued']} requeued, {seen['started in groups']} started in groups,"
-        f" {seen['started in gangs']} in gangs, {seen['messages']} messages"
+        f" {seen['started in gangs']} in gangs, {seen['slots of devices']} slots of devices,"
+        f" {seen['messages']} messages"
         f" ({seen['messages arrived']} arrived, {seen['messages dropped']} dropped),"
         f" {injected.total()} faults ({faults}),"
         f" {violations} violations, {time.monotonic() - started:.1f} s",

@@ -23,7 +23,7 @@ from croupier.agent.reactor import Batch, Reactor
 from croupier.model.agent_orders import LaunchTask, SetVolume
 from croupier.model.health import DISK, LAUNCH, WORK_DIR, Problem
 from croupier.model.ids import FrameworkId
-from croupier.model.isolation import NO_FEATURES, OF_EVERY_AGENT
+from croupier.model.isolation import NO_FEATURES, OF_EVERY_AGENT, Feature
 from croupier.model.resources import Resources
 from tests.chaos.virtual.agent_session import AgentSession
 from tests.chaos.virtual.clock import TracedClock
@@ -75,6 +75,8 @@ class AgentProcess(Process):
         self.masters, self.machine, self.judge = masters, machine, judge
         # One in four is of a release that runs no groups.
         self.features = OF_EVERY_AGENT if crc32(name.encode()) % 4 else NO_FEATURES
+        if machine.inventory is not None:
+            self.features |= {Feature.DEVICES}
         state = AgentState.of(Resources())
         self.session = AgentSession(self, state)
         self.reactor = self._reactor(state)
@@ -143,7 +145,7 @@ class AgentProcess(Process):
             incomplete=damaged,
         )
         state.check()
-        state.features = self.features
+        state.features, state.inventory = self.features, self.machine.inventory
         state.volumes = set(self.machine.volumes)
         self.session = AgentSession(self, state)
         self.reactor = self._reactor(state)

@@ -196,6 +196,7 @@ class AgentSession:
             boot_id=self._process.machine.boot_id,
             sent_ms=int(self._process.clock.now() * 1000),
             features=state.features,
+            devices=() if state.inventory is None else state.inventory.devices,
         )
         known = newest if self.heeds_epochs else ("", 0, None)
         self._send(session, Introduced(register, *known, proofs))

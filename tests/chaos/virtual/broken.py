@@ -55,6 +55,7 @@ from croupier.master.core.tasks import Task, TaskHold
 from croupier.master.core.unit_checks import UnitVerdicts
 from croupier.master.core.usage import UsageLedger
 from croupier.model.agent_orders import ExecutorMessage
+from croupier.model.devices import DeviceNeed, Inventory, Slots, slots_of
 from croupier.model.ids import AgentId, FrameworkId, HoldId, Role
 from croupier.model.task import Reason, TaskInfo, TaskState, TaskStatus
 from croupier.sdk.core.updates import UpdateBook, UpdateDecision
@@ -70,6 +71,17 @@ def requeues_early(state: State, task: Task, status: TaskStatus) -> bool:
 
 def numbers_from_1(_: int) -> PendingUpdates:
     return PendingUpdates()
+
+
+_CHOOSE_DEVICES = Inventory.choose
+
+
+def chooses_used_slots(self: Inventory, _free: Slots, need: DeviceNeed) -> Slots | None:
+    return _CHOOSE_DEVICES(self, slots_of(self.total), need)
+
+
+def registers_no_devices(event: Register) -> None:
+    return None
 
 
 def nothing(*_: object) -> Iterator[Effect]:

@@ -6,7 +6,7 @@ each message, and the updates that each framework's handler received.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from croupier.agent.core import effects as fx
 from croupier.agent.core.events import Event as AgentEvent
@@ -18,6 +18,7 @@ from croupier.master.core.agent_commands import AgentAction, Deactivate, Drain, 
 from croupier.master.core.agent_status import AgentStatus
 from croupier.master.core.records import task_key
 from croupier.model.agent_orders import LaunchTask, RecallTask
+from croupier.model.devices import slots_of
 from croupier.model.ids import TaskId
 from croupier.model.resources import total_of
 from croupier.model.task import Reason, TaskState, TaskStatus
@@ -166,6 +167,21 @@ class Judge(MasterJudge):
         live = (*machine.live, *(each for each in machine.in_executors if each.lives))
         held = total_of(each.resources for each in live)
         must(held <= machine.total, f"{machine.name} has {machine.total}, {held} are used")
+        if machine.inventory is not None:
+            self._check_devices(machine, live)
+
+    def _check_devices(self, machine: Machine, live: Sequence[Run]) -> None:
+        """Check that each process has as many slots as it counts, and no two share one."""
+        assert machine.inventory is not None
+        users: dict[str, TaskId] = {}
+        for run in live:
+            task_id, slots = run.key[1], slots_of(run.resources)
+            is_certain = machine.inventory.is_certain(run.resources)
+            must(is_certain, f"{task_id} has {run.resources}, and no such devices")
+            for slot in sorted(slots):
+                other = users.setdefault(slot, task_id)
+                must(other == task_id, f"{task_id} and {other} have device {slot}")
+        self.seen["slots of devices"] += len(slots_of(live[-1].resources)) if live else 0
 
     def on_launched_again(self, task_id: TaskId) -> None:
         """Check that only an older copy of the store launches a task in its executor again."""

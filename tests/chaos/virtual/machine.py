@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from croupier.agent.core.records import Record, TaskRecord
+from croupier.model.devices import Inventory
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import TaskInfo, TaskState
@@ -65,6 +66,7 @@ class Machine:
     """Processes and their shims.
 
     Attributes:
+        inventory: its named devices, which are in its total; None without any.
         boot: the number of starts of the machine.
         runs: by name, until the agent forgets them.
         watcher: receives the ends of watched runs; None without an agent.
@@ -76,8 +78,16 @@ class Machine:
             it, 0 if there were none.
     """
 
-    def __init__(self, name: str, clock: TracedClock, total: Resources, judge: Judge) -> None:
-        self.name, self.clock, self.total, self.judge = name, clock, total, judge
+    def __init__(
+        self,
+        name: str,
+        clock: TracedClock,
+        total: Resources,
+        judge: Judge,
+        inventory: Inventory | None = None,
+    ) -> None:
+        self.name, self.clock, self.judge, self.inventory = name, clock, judge, inventory
+        self.total = total if inventory is None else total + inventory.total
         self.boot = 1
         self.runs: dict[str, Run] = {}
         self.watcher: Callable[[Run], None] | None = None

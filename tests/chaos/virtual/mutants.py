@@ -31,6 +31,7 @@ from croupier.master.core import (
     on_submit,
     on_sync,
     on_task,
+    registration,
     state_recovery,
     step,
     task_moves,
@@ -40,6 +41,7 @@ from croupier.master.core.registry import Registry
 from croupier.master.core.state import State
 from croupier.master.core.unit_checks import UnitVerdicts
 from croupier.master.core.usage import UsageLedger
+from croupier.model.devices import Inventory
 from croupier.sdk.core.calls import CallLedger
 from croupier.sdk.core.updates import UpdateBook
 from tests.chaos.virtual import broken, master
@@ -428,6 +430,14 @@ MUTANTS = {
         "two reservations have one agent at the same time",
         _one(on_reservation, "_reserved_agents", broken.nothing_is_reserved),
         ("reserve",),
+    ),
+    "devices: a slot twice": Mutant(
+        "the choice of devices ignores which are free",
+        _one(Inventory, "choose", broken.chooses_used_slots),
+    ),
+    "devices: not told by the agent": Mutant(
+        "the master takes the devices of an agent for any set of its resources",
+        _one(registration, "inventory_of", broken.registers_no_devices),
     ),
     "sdk: end shown twice": Mutant(
         "a handled update is passed to the handler again",

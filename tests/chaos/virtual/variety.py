@@ -7,6 +7,7 @@ from random import Random
 from zlib import crc32
 
 from croupier.master.core.settings import Settings
+from croupier.model.devices import Device, Inventory
 from croupier.model.ids import Role
 from croupier.model.resources import Resources
 
@@ -71,6 +72,23 @@ def preempts(seed: str) -> bool:
     In some worlds only, so that most seeds find the same mutants as before.
     """
     return crc32(f"{seed}/preemption".encode()) % 8 == 7
+
+
+def inventory(seed: str, agent: str) -> Inventory | None:
+    """Return the named devices of an agent; None in most worlds.
+
+    In some worlds only, and not drawn from the streams of others, so that most seeds find the same
+    mutants as before.
+    """
+    if crc32(f"{seed}/devices".encode()) % 6 != 5:
+        return None
+    random = Random(crc32(f"{seed}/{agent}/devices".encode()))
+    slots = random.choices((1, 2, 4), k=random.randint(1, 3))
+    groups = [(("nvlink", random.choice("ab")),) for _ in slots]
+    return Inventory(
+        Device(f"{agent}.{place}", groups=group, slots=number)
+        for place, (number, group) in enumerate(zip(slots, groups, strict=True))
+    )
 
 
 def habits(random: Random) -> Habits:

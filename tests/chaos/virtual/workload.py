@@ -12,6 +12,7 @@ from zlib import crc32
 from croupier.master.core import calls
 from croupier.master.core.messages import Offered
 from croupier.model.demand import Placement
+from croupier.model.devices import DeviceRequest
 from croupier.model.executor import MAX_MESSAGE_DATA, ExecutorSpec
 from croupier.model.gang import ANY_AGENTS, GangMember, GangPlacement
 from croupier.model.ids import AgentId, HoldId, TaskId
@@ -32,6 +33,8 @@ MOST_MS = (0, 0, 0, 0, 0, 2_000, 9_000)
 # Bursts of short tasks that a framework submits.
 MOST_BURSTS = 4
 MOST_MESSAGES = 12
+# Beside those that a framework has anyway.
+MOST_WITH_DEVICES = 16
 # Of executors, and of tasks in them.
 SMALL = "cpus:0.2;mem:20"
 SUBMITTED_SIZES = ("cpus:1;mem:100", "cpus:2;mem:100", "cpus:1;mem:300;ports:1")
@@ -67,6 +70,8 @@ class Workload:
         self._stores = crc32(seed.encode()) % 4 == 0 and self._storing.random() < 0.7
         self._ganging = Random(crc32(f"{seed}/{framework.name}/gang".encode()))
         self._has_gangs = crc32(seed.encode()) % 4 == 1 and self._ganging.random() < 0.8
+        self._having = Random(crc32(f"{seed}/{framework.name}/devices".encode()))
+        self._has_devices = variety.inventory(seed, framework.name) is not None
         self._volumes: dict[HoldId, AgentId] = {}
 
     def begin(self) -> None:
@@ -78,6 +83,8 @@ class Workload:
             self._framework.later(0.9, self.gang)
         if self._talks:
             self._framework.later(1.0, self.talk)
+        if self._has_devices:
+            self._framework.later(0.5, self.use_devices)
 
     def submit(self) -> None:
         """Submit some tasks, and withdraw others at times; then wait."""
@@ -150,6 +157,20 @@ class Workload:
                 framework.later(random.uniform(0.0, 1.0), lambda: framework.withdraw((chosen,)))
         framework.later(random.uniform(1.0, 6.0), self.gang)
 
+    def use_devices(self) -> None:
+        """Submit tasks with devices, or with parts of one."""
+        framework, random = self._framework, self._having
+        if framework.may_submit and framework.named < framework.habits.tasks + MOST_WITH_DEVICES:
+            number, amount = random.randint(1, 4), random.choice(("0.25", "0.5", "1", "1", "2"))
+            asked = DeviceRequest(same=random.choice(("", "nvlink")) if float(amount) >= 1 else "")
+            size = Resources.parse(f"{SMALL};gpus:{amount}")
+            tasks = tuple(
+                self._requeued(replace(self.task(size), devices=asked)) for _ in range(number)
+            )
+            framework.submitted |= {task.task_id for task in tasks}
+            framework.call(calls.Submit(tasks))
+        framework.later(random.uniform(0.5, 4.0), self.use_devices)
+
     def group(self) -> None:
         """Submit a group, at times with a task that is refused; kill or withdraw one of it."""
         framework = self._framework
@@ -199,6 +220,11 @@ class Workload:
             first = self._in_executor(offered)
             for task in first:
                 room = room - task.resources
+        if self._has_devices and self._having.random() < 0.5:
+            size = Resources.parse(f"{SMALL};gpus:{self._having.choice(('0.25', '0.5', '1'))}")
+            if size <= room:
+                room = room - size
+                first.append(replace(self.task(size), devices=DeviceRequest()))
         tasks = (*first, *self._tasks(room, self._framework.random.randint(1, min(most, 4))))
         # A task in an executor is in no group.
         if tasks and self._groups and self._grouping.random() < 0.3 and not first:

@@ -14,6 +14,7 @@ from croupier.master.core.hold_commands import ReleaseHold
 from croupier.master.core.on_hold import holds_and_orphans
 from croupier.master.core.reservation_commands import DeleteReservation
 from croupier.master.core.step import Event
+from croupier.model.resources import Resources
 from tests.chaos.virtual import registry as reg
 from tests.chaos.virtual import variety
 from tests.chaos.virtual.agent import AgentProcess
@@ -78,7 +79,7 @@ class World:
             MasterProcess(name, *common, self.settings, ttl_s, self.judge) for name in names
         ]
         self.machines = [
-            Machine(f"agent-{n}", self.clock, variety.total(random), self.judge)
+            self._machine(f"agent-{n}", variety.total(random))
             for n in range(1, random.choice((1, 2, 2, 3)) + 1)
         ]
         self.agents = [
@@ -91,6 +92,10 @@ class World:
             )
             for n in range(1, random.choice((1, 2, 2, 3)) + 1)
         ]
+
+    def _machine(self, name: str, total: Resources) -> Machine:
+        devices = variety.inventory(str(self.seed), name)
+        return Machine(name, self.clock, total, self.judge, devices)
 
     @property
     def processes(self) -> list[Process]:
