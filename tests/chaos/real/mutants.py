@@ -8,12 +8,13 @@ runs the mutant's daemon with its usual flags. No flag of the product does this.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
 from croupier.agent import __main__ as agent
+from croupier.agent import devices, machine
 from croupier.agent.checkpoint import Checkpoint
 from croupier.agent.core import on_executor, status_updates
 from croupier.agent.core.records import Record as AgentRecord
@@ -25,13 +26,19 @@ from croupier.agent.run_ends import RunEnds
 from croupier.agent.volumes import Volumes
 from croupier.master import __main__ as master
 from croupier.master.allocator.agent_allocation import AgentAllocation
-from croupier.master.core import on_hold, on_submit
-from croupier.master.core.records import HoldRecord, Record, TaskRecord
+from croupier.master.allocator.reservations import Reservation
+from croupier.master.core import on_agent, on_hold, on_submit, step
+from croupier.master.core.records import HoldRecord, Record, ReservationRecord, TaskRecord
 from croupier.master.core.state import State
+from croupier.master.core.usage import UsageLedger
+from croupier.master.core.usage_buckets import Account
 from croupier.master.store.sqlite import SqliteStore
 from croupier.model.agent_orders import SetVolume
+from croupier.model.devices import Inventory
 from croupier.model.ids import HoldId
+from croupier.model.resources import Resources
 from croupier.process.queue_writer import LineWriter
+from tests.chaos.virtual import broken
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,8 @@ _checkpoint = Checkpoint.commit
 _add = PendingUpdates.add
 _set_volume = Volumes.set
 _neediest = AgentAllocation._neediest
+_variables = devices.variables
+_use = UsageLedger.use
 _on_message = on_executor.on_message
 
 
@@ -75,6 +84,11 @@ async def _commit_no_tasks(store: SqliteStore, records: Sequence[Record]) -> Non
 
 async def _commit_no_holds(store: SqliteStore, records: Sequence[Record]) -> None:
     await _commit(store, [record for record in records if not isinstance(record, HoldRecord)])
+
+
+async def _commit_no_reservations(store: SqliteStore, records: Sequence[Record]) -> None:
+    kept = [record for record in records if not isinstance(record, ReservationRecord)]
+    await _commit(store, kept)
 
 
 async def _checkpoint_no_calls(checkpoint: Checkpoint, records: Sequence[AgentRecord] = ()) -> int:
@@ -141,6 +155,26 @@ def _remove_nothing(volumes: Volumes, order: SetVolume) -> None:
 def _check_no_owner(state: State, _framework: Any, task: Any, _role: Any) -> Any:
     holds = (state.holds.get(HoldId(mount.volume_id)) for mount in task.volumes)
     return next((hold.agent_id for hold in holds if hold is not None), None)
+
+
+def _tells_first_device(inventory: Inventory | None, task: Resources) -> dict[str, str]:
+    """Tell each task that its devices are the first ones."""
+    told = _variables(inventory, task)
+    if inventory is not None and "CROUPIER_DEVICES" in told:
+        number = told["CROUPIER_DEVICES"].count(",") + 1
+        first = [device.device_id for device in inventory.devices[:number]]
+        told["CROUPIER_DEVICES"] = ",".join(first)
+    return told
+
+
+def _bars_none(*_: object) -> bool:
+    return False
+
+
+def _use_twice(
+    usage: UsageLedger, account: Account, scalars: Mapping[str, int], sign: int = 1
+) -> None:
+    _use(usage, account, {name: 2 * milli for name, milli in scalars.items()}, sign)
 
 
 def _write_at_once(writer: LineWriter, data: bytes) -> None:
@@ -222,6 +256,36 @@ MUTANTS = {
         "the master lets all frameworks submit tasks for a volume",
         "master", on_submit, "check_volumes", _check_no_owner, "kill framework",
         ("volume_of_another",),
+    ),
+    "gangs": Mutant(
+        "the others of a gang run on when a member has ended",
+        "master", step, "settle_gangs", broken.settles_no_gangs, "kill framework",
+        ("lost", "stuck", "gang_half"),
+    ),
+    "requeues": Mutant(
+        "the master queues a preempted task again while it is being killed",
+        "master", on_agent, "ends_run", broken.requeues_early, "kill framework",
+        ("ran_twice",),
+    ),
+    "devices": Mutant(
+        "the agent tells all tasks of its first devices",
+        "agent", machine, "variables", _tells_first_device, "kill framework",
+        ("device_twice",),
+    ),
+    "reservations": Mutant(
+        "the master answers reservations that are not durable",
+        "master", SqliteStore, "commit", _commit_no_reservations, "kill leader",
+        ("reservation_lost",),
+    ),
+    "reservation-users": Mutant(
+        "the master deals reserved agents to all frameworks",
+        "master", Reservation, "bars", _bars_none, "kill framework",
+        ("reserved",),
+    ),
+    "usage": Mutant(
+        "the master counts twice what tasks use",
+        "master", UsageLedger, "use", _use_twice, "kill framework",
+        ("usage",),
     ),
     "log": Mutant(
         "an error of the log escapes",
