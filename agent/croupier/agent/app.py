@@ -59,7 +59,7 @@ from croupier.model.resources import Resources
 from croupier.net.address import Address
 from croupier.net.leader_search import Masters
 from croupier.net.server_tls import ServerTls
-from croupier.net.task_scope import end
+from croupier.net.task_scope import end, until_set
 from croupier.process.clock import SystemClock
 from croupier.process.daemon import Reloader
 from croupier.process.http.late_server import LateHttpServer
@@ -257,7 +257,7 @@ class AgentDaemon:
         Raises:
             Exception: the error that ended one of the agent's asyncio tasks.
         """
-        await self._until(stop, None)
+        await until_set(stop, *self._tasks.values())
         _log.info("agent_stopping", tasks=self.state.live, on_stop=self._config.on_stop)
         if self._config.on_stop == "end":
             await self._end_tasks()
@@ -354,23 +354,10 @@ class AgentDaemon:
             self.state.features |= {Feature.DEVICES}
         return isolation
 
-    async def _until(self, event: asyncio.Event, timeout_s: float | None) -> None:
-        """Wait for `event`; raise the error of an own asyncio task that ends before it."""
-        waiting = asyncio.create_task(event.wait())
-        mine = self._tasks.values()
-        try:
-            await asyncio.wait(
-                [waiting, *mine], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
-            )
-        finally:
-            waiting.cancel()
-        for task in mine:
-            if task.done():
-                task.result()
-
     async def _end_tasks(self) -> None:
         self._inbox.put_now(StopRequested())
-        await self._until(self._driver.all_ended, STOP_GRACE_MS / 1000 + END_MARGIN_S)
+        most_s = STOP_GRACE_MS / 1000 + END_MARGIN_S
+        await until_set(self._driver.all_ended, *self._tasks.values(), timeout_s=most_s)
         if not self._driver.all_ended.is_set():
             _log.error("tasks_do_not_end", tasks=self.state.live)
             await self._supervisor.end(END_MARGIN_S)

@@ -33,7 +33,7 @@ from croupier.model.resources import Resources
 from croupier.model.task import MAX_MESSAGE, TaskState
 from croupier.model.task_checks import check_news
 from croupier.net.errors import error_from_wire
-from croupier.net.task_scope import end, reraise_own_cancellation
+from croupier.net.task_scope import racing, reraise_own_cancellation
 from croupier.net.transport import socket_target
 from croupier.sdk.log import log_event
 from croupier.v1 import executor_pb2 as pb
@@ -201,16 +201,10 @@ class Executor:
         Raises:
             CroupierError: if the agent refuses the executor for good.
         """
-        connecting = asyncio.create_task(self._stay_connected())
-        handling = asyncio.create_task(self._handle())
-        stopping = asyncio.create_task(self._stopped.wait())
-        tasks: tuple[asyncio.Task[object], ...] = (connecting, handling, stopping)
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        parts = (self._stay_connected(), self._handle(), self._stopped.wait())
+        async with racing(*parts) as (connecting, *_):
             if connecting.done():
                 connecting.result()
-        finally:
-            await end(*tasks)
 
     def run_forever(self) -> None:
         """Run as a program, until the agent asks for its end, or SIGTERM or SIGINT.

@@ -29,6 +29,7 @@ from croupier.master.sessions import SessionLimits
 from croupier.master.tracing.tracing import END_S, TRACING, make_tracing
 from croupier.net.address import Address
 from croupier.net.server_tls import check_master, server_credentials
+from croupier.net.task_scope import until_set
 from croupier.net.transport import bind, make_server
 from croupier.net.version import croupier_version
 from croupier.process.clock import SystemClock
@@ -308,13 +309,7 @@ class MasterDaemon:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set; raises the error that ended one of the master's own tasks."""
         assert self._leading is not None
-        stopping = asyncio.create_task(stop.wait())
-        try:
-            await asyncio.wait([stopping, self._leading], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopping.cancel()
-        if self._leading.done():
-            self._leading.result()
+        await until_set(stop, self._leading)
 
     def reloader(self, read: Callable[[], MasterConfig]) -> Reloader[MasterConfig]:
         """Return what takes changed settings from the configuration that `read` returns."""

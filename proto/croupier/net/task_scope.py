@@ -34,6 +34,17 @@ async def racing(
         await end(*tasks)
 
 
+async def until_set(
+    event: asyncio.Event, *tasks: asyncio.Task[Any], timeout_s: float | None = None
+) -> None:
+    """Wait for `event`; raise the error of one of `tasks`, which run on, that ends before it."""
+    one_ends = asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    async with racing(event.wait(), one_ends, timeout_s=timeout_s):
+        for task in tasks:
+            if task.done():
+                task.result()
+
+
 async def end(*tasks: asyncio.Task[Any]) -> None:
     """Cancel `tasks` and wait until they have ended, whatever they raise."""
     for task in tasks:

@@ -25,7 +25,7 @@ from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.limits import MIB
 from croupier.model.resources import Resources
 from croupier.net.address import MASTER_PORT, Address
-from croupier.net.task_scope import end
+from croupier.net.task_scope import end, racing
 from croupier.process.durable_files import os_errors_as
 
 
@@ -95,15 +95,13 @@ async def live(
     children = Children()
     cluster = Cluster(plan, work_dir.path, children, security, spec.wait_s)
     following = asyncio.create_task(follow(lambda: cluster.logs)) if spec.verbose else None
-    living = asyncio.create_task(_serve(cluster, plan, spec, work_dir.path, security))
-    ending = asyncio.create_task(signals.first())
+    serving = _serve(cluster, plan, spec, work_dir.path, security)
     try:
-        await asyncio.wait((living, ending), return_when=asyncio.FIRST_COMPLETED)
-        if living.done():
-            living.result()
-        return 0
+        async with racing(serving, signals.first()) as (living, _):
+            if living.done():
+                living.result()
+            return 0
     finally:
-        await end(living, ending)
         await cluster.take_down(signals.second())
         work_dir.keeps_logs = cluster.has_failed
         left = await children.end_all()
