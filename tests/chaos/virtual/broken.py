@@ -30,7 +30,7 @@ from croupier.master.allocator.past_use import PastUse
 from croupier.master.allocator.tree import Tree
 from croupier.master.core import (
     hold_charges,
-    on_accept,
+    launches,
     on_hold,
     on_requeue,
     on_sync,
@@ -218,7 +218,7 @@ def charges_first(state: State, task: Task, *rest: Any) -> None:
 
 
 _DECIDE_UNIT = UnitVerdicts.decide
-_CHARGE_LAUNCH = on_accept.launch_charges
+_CHARGE_LAUNCH = launches.launch_charges
 
 
 def forgets_line(state: State, task: Task, _now: float) -> None:

@@ -23,7 +23,6 @@ from croupier.master.allocator.holds import Holds
 from croupier.master.allocator.tree import Tree
 from croupier.master.core import (
     hold_charges,
-    on_accept,
     on_agent,
     on_call,
     on_hold,
@@ -35,6 +34,7 @@ from croupier.master.core import (
     state_recovery,
     step,
     task_moves,
+    unit_launch,
     verdicts,
 )
 from croupier.master.core.registry import Registry
@@ -314,7 +314,7 @@ MUTANTS = {
     "master: a group charged in part": Mutant(
         "only the first task of a group is charged",
         (
-            (on_accept, "launch_charges", broken.charges_first),
+            (unit_launch, "launch_charges", broken.charges_first),
             (on_submit, "launch_charges", broken.charges_first),
         ),
     ),
@@ -398,14 +398,14 @@ MUTANTS = {
     "volume: task placed elsewhere": Mutant(
         "a task is placed on any agent, whatever its volumes",
         (
-            (on_accept, "check_volumes", broken.places_anywhere),
+            (unit_launch, "check_volumes", broken.places_anywhere),
             (on_submit, "check_volumes", broken.places_anywhere),
         ),
     ),
     "volume: given to another owner": Mutant(
         "a task gets volumes of another framework",
         (
-            (on_accept, "check_volumes", broken.asks_no_owner),
+            (unit_launch, "check_volumes", broken.asks_no_owner),
             (on_submit, "check_volumes", broken.asks_no_owner),
         ),
     ),

@@ -124,3 +124,8 @@ def current_call() -> Call:
 def current_caller() -> Caller:
     """Return the caller of the current call."""
     return current_call().caller
+
+
+def current_principal() -> Principal:
+    """Return the principal of the current call."""
+    return current_caller().principal

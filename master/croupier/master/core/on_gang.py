@@ -16,8 +16,8 @@ from croupier.master.core import task_moves
 from croupier.master.core.authorisation import require_user
 from croupier.master.core.deadlines import GatheringReview
 from croupier.master.core.effects import Effect, Happened, Save, Send
+from croupier.master.core.launches import order_launch
 from croupier.master.core.messages import Placed
-from croupier.master.core.on_accept import order_launch
 from croupier.master.core.on_task import end, kill, moved_fact, request_kill
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task

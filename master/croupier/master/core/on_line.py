@@ -20,8 +20,8 @@ from croupier.master.core.agents import Agent
 from croupier.master.core.authorisation import require_user
 from croupier.master.core.effects import Effect, Happened, Save, Send
 from croupier.master.core.facts import TaskLined
+from croupier.master.core.launches import order_launch
 from croupier.master.core.messages import Placed
-from croupier.master.core.on_accept import order_launch
 from croupier.master.core.on_task import end, moved_fact, on_status, order_kill, recall
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Key, Task, TaskHold

@@ -23,8 +23,8 @@ from croupier.master.core.authorisation import (
 )
 from croupier.master.core.effects import PAUSE, Effect, Happened, Save, Send, Step
 from croupier.master.core.frameworks import Framework
+from croupier.master.core.launches import check_counts, launch_charges, order_launch
 from croupier.master.core.messages import Placed
-from croupier.master.core.on_accept import check_counts, launch_charges, order_launch
 from croupier.master.core.on_executor import check_executor, executor_of, takes_tasks
 from croupier.master.core.on_gang import launch_gang
 from croupier.master.core.on_hold import check_volumes

@@ -18,7 +18,7 @@ from croupier.master.core.effects import PAUSE, Effect, Happened, Save, Send, St
 from croupier.master.core.events import AgentTask, Claim, Register
 from croupier.master.core.facts import TasksUnproven
 from croupier.master.core.frameworks import Framework
-from croupier.master.core.on_accept import order_launch
+from croupier.master.core.launches import order_launch
 from croupier.master.core.on_framework import adopt
 from croupier.master.core.on_line import give_back, on_started
 from croupier.master.core.on_requeue import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from croupier.master.access.caller import CredentialKind, current_caller
+from croupier.master.access.caller import CredentialKind, current_caller, current_principal
 from croupier.master.core.access_records import TokenId
 from croupier.master.core.authorisation import require_administer
 from croupier.master.core.policy_commands import RevokeKey, UpdatePolicy
@@ -59,7 +59,7 @@ class AccessService(AccessServiceServicer):
         self, request: pb.CheckAccessRequest, context: Context
     ) -> pb.CheckAccessResponse:
         """Return whether a principal may do something, and why."""
-        caller = current_caller().principal
+        caller = current_principal()
         action, target = parse_action(request.action), Object.parse(request.object)
         check_action(action, target)
         check_count(len(request.groups), MAX_GROUPS, "groups of one principal")
@@ -79,7 +79,7 @@ class AccessService(AccessServiceServicer):
         self, request: pb.GetPolicyRequest, context: Context
     ) -> pb.GetPolicyResponse:
         """Return all groups and rules."""
-        caller = current_caller().principal
+        caller = current_principal()
 
         def policy(state: State) -> pb.GetPolicyResponse:
             require_administer(state, caller)
@@ -91,7 +91,7 @@ class AccessService(AccessServiceServicer):
         self, request: pb.UpdatePolicyRequest, context: Context
     ) -> pb.UpdatePolicyResponse:
         """Change groups and rules: all of the changes, or none."""
-        changes, caller = changes_from_wire(request.changes), current_caller().principal
+        changes, caller = changes_from_wire(request.changes), current_principal()
         own = current_caller().credential_id
         if any(isinstance(each, RevokeKey) and each.key_id == own for each in changes):
             raise InvalidRequest("this is the key of your own certificate; use another credential")
@@ -105,7 +105,7 @@ class AccessService(AccessServiceServicer):
         self, request: pb.ListTokensRequest, context: Context
     ) -> pb.ListTokensResponse:
         """Return a page of the tokens."""
-        found, token = await self._pages.page(lists.all_tokens(current_caller().principal), request)
+        found, token = await self._pages.page(lists.all_tokens(current_principal()), request)
         return pb.ListTokensResponse(tokens=found, next_page_token=token)
 
     async def CreateToken(
@@ -114,7 +114,7 @@ class AccessService(AccessServiceServicer):
         """Store a token that the caller has made."""
         token, caller = (
             token_from_wire(request.token, request.token_hash),
-            current_caller().principal,
+            current_principal(),
         )
         now_ms = self._clock.wall_ms()
         made = await self._leadership.ask(lambda number: CreateToken(number, token, now_ms, caller))

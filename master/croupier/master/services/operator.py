@@ -6,7 +6,12 @@ from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import aclosing, suppress
 from typing import Any, TypeVar
 
-from croupier.master.access.caller import CredentialKind, current_call, current_caller
+from croupier.master.access.caller import (
+    CredentialKind,
+    current_call,
+    current_caller,
+    current_principal,
+)
 from croupier.master.core.agent_commands import (
     AgentAction,
     Deactivate,
@@ -26,19 +31,18 @@ from croupier.master.journal.watch import Watch
 from croupier.master.leadership.leadership import Leadership
 from croupier.master.leadership.roster import Roster
 from croupier.master.overview.surveys import Surveys
-from croupier.master.services import lists, views
+from croupier.master.services import views
 from croupier.master.services.execs import Execs
 from croupier.master.services.explanations import view_reasons
 from croupier.master.services.fit import view_fit
 from croupier.master.services.forecasts import Forecasts
+from croupier.master.services.operator_lists import OperatorLists
 from croupier.master.services.output_links import links_to, readable_tasks
-from croupier.master.services.paging import Pages
 from croupier.master.services.reservations import view_reservation, wanted_from_wire
 from croupier.master.services.stream import Context
 from croupier.master.services.task_files import TaskFiles, listing_to_wire, use_to_wire
 from croupier.master.services.task_places import NamedTask
 from croupier.master.services.usage import usage_query
-from croupier.master.services.views import WallTime
 from croupier.master.services.visibility import Visibility
 from croupier.master.wire.from_operator import (
     changes_from_wire,
@@ -51,13 +55,12 @@ from croupier.model.errors import CroupierError, NotLeader
 from croupier.model.ids import AgentId, FrameworkId, HoldId, ReservationId, Role, TaskId, check_role
 from croupier.model.principal import Principal
 from croupier.v1 import operator_pb2 as pb
-from croupier.v1.operator_pb2_grpc import OperatorServiceServicer
 from croupier.wire.resources import resources_from_wire
 
 ViewT = TypeVar("ViewT")
 
 
-class OperatorService(OperatorServiceServicer):
+class OperatorService(OperatorLists):
     """Answers from the core's state, each at one moment."""
 
     def __init__(
@@ -70,11 +73,10 @@ class OperatorService(OperatorServiceServicer):
         execs: Execs,
     ) -> None:
         """Answer for the current term."""
-        self._leadership, self._clock, self._version = leadership, clock, version
+        super().__init__(leadership, clock)
+        self._version = version
         self._roster, self._files, self._execs = roster, files, execs
         self._surveys = Surveys(leadership, clock, self._roster)
-        self._pages = Pages(leadership.read, clock)
-        self._wall = WallTime(clock)
         self._forecasts = Forecasts(leadership, clock)
 
     async def GetMaster(
@@ -102,56 +104,6 @@ class OperatorService(OperatorServiceServicer):
         masters = self._roster.masters(only_leader=caller.kind is CredentialKind.UNCHECKED)
         return pb.ListMastersResponse(masters=masters, now_ms=self._clock.wall_ms())
 
-    async def ListAgents(
-        self, request: pb.ListAgentsRequest, context: Context
-    ) -> pb.ListAgentsResponse:
-        """Return a page of the agents."""
-        listed = lists.all_agents(request, self._wall, _principal())
-        found, token = await self._pages.page(listed, request)
-        return pb.ListAgentsResponse(agents=found, next_page_token=token, now_ms=self._wall.now_ms)
-
-    async def ListFrameworks(
-        self, request: pb.ListFrameworksRequest, context: Context
-    ) -> pb.ListFrameworksResponse:
-        """Return a page of the frameworks."""
-        listed = lists.all_frameworks(request, self._wall, _principal())
-        found, token = await self._pages.page(listed, request)
-        now_ms = self._wall.now_ms
-        return pb.ListFrameworksResponse(frameworks=found, next_page_token=token, now_ms=now_ms)
-
-    async def ListRoles(
-        self, request: pb.ListRolesRequest, context: Context
-    ) -> pb.ListRolesResponse:
-        """Return a page of the roles."""
-        tasks = await lists.count_tasks(self._leadership.read)
-        listed = lists.all_roles(request, tasks, _principal())
-        found, token = await self._pages.page(listed, request)
-        return pb.ListRolesResponse(roles=found, next_page_token=token)
-
-    async def ListOffers(
-        self, request: pb.ListOffersRequest, context: Context
-    ) -> pb.ListOffersResponse:
-        """Return a page of the outstanding offers."""
-        listed = lists.all_offers(request, self._wall, _principal())
-        found, token = await self._pages.page(listed, request)
-        return pb.ListOffersResponse(offers=found, next_page_token=token)
-
-    async def ListTasks(
-        self, request: pb.ListTasksRequest, context: Context
-    ) -> pb.ListTasksResponse:
-        """Return a page of the tasks that pass the filters."""
-        listed = lists.all_tasks(request, self._wall, _principal())
-        found, token = await self._pages.page(listed, request)
-        return pb.ListTasksResponse(tasks=found, next_page_token=token, now_ms=self._wall.now_ms)
-
-    async def ListHolds(
-        self, request: pb.ListHoldsRequest, context: Context
-    ) -> pb.ListHoldsResponse:
-        """Return a page of the holds."""
-        listed = lists.all_holds(request, self._wall, _principal())
-        found, token = await self._pages.page(listed, request)
-        return pb.ListHoldsResponse(holds=found, next_page_token=token)
-
     async def CreateHold(
         self, request: pb.CreateHoldRequest, context: Context
     ) -> pb.CreateHoldResponse:
@@ -162,7 +114,7 @@ class OperatorService(OperatorServiceServicer):
             request.ttl_ms,
             volume=request.volume,
         )
-        role, peer, caller = check_role(request.role), context.peer(), _principal()
+        role, peer, caller = check_role(request.role), context.peer(), current_principal()
         made = await self._leadership.ask(
             lambda number: CreateHold(number, request.agent, role, wanted, peer, caller)
         )
@@ -173,26 +125,18 @@ class OperatorService(OperatorServiceServicer):
         self, request: pb.ReleaseHoldRequest, context: Context
     ) -> pb.ReleaseHoldResponse:
         """End a hold."""
-        hold_id, peer, caller = HoldId(request.hold_id), context.peer(), _principal()
+        hold_id, peer, caller = HoldId(request.hold_id), context.peer(), current_principal()
         ended = await self._leadership.ask(
             lambda number: ReleaseHold(number, hold_id, peer, caller)
         )
         return pb.ReleaseHoldResponse(hold=views.view_hold(ended))
-
-    async def ListReservations(
-        self, request: pb.ListReservationsRequest, context: Context
-    ) -> pb.ListReservationsResponse:
-        """Return a page of the reservations."""
-        listed = lists.all_reservations(request, _principal())
-        found, token = await self._pages.page(listed, request)
-        return pb.ListReservationsResponse(reservations=found, next_page_token=token)
 
     async def CreateReservation(
         self, request: pb.CreateReservationRequest, context: Context
     ) -> pb.CreateReservationResponse:
         """Reserve agents for a role."""
         wanted, wall_ms = wanted_from_wire(request), self._clock.wall_ms()
-        peer, caller = context.peer(), _principal()
+        peer, caller = context.peer(), current_principal()
         made = await self._leadership.ask(
             lambda number: CreateReservation(number, wanted, wall_ms, peer, caller)
         )
@@ -204,7 +148,7 @@ class OperatorService(OperatorServiceServicer):
     ) -> pb.DeleteReservationResponse:
         """End a reservation."""
         reservation_id = ReservationId(request.reservation_id)
-        peer, caller = context.peer(), _principal()
+        peer, caller = context.peer(), current_principal()
         ended = await self._leadership.ask(
             lambda number: DeleteReservation(number, reservation_id, peer, caller)
         )
@@ -214,7 +158,7 @@ class OperatorService(OperatorServiceServicer):
         """Kill a task."""
         grace = request.kill_policy.grace_ms if request.HasField("kill_policy") else None
         task_id, framework_id = TaskId(request.task_id), FrameworkId(request.framework_id)
-        caller = _principal()
+        caller = current_principal()
         task = await self._leadership.ask(
             lambda number: OperatorKill(number, task_id, framework_id, grace, caller)
         )
@@ -228,7 +172,7 @@ class OperatorService(OperatorServiceServicer):
     ) -> pb.UpdateRolesResponse:
         """Change settings of roles: all of them, or none."""
         changes, peer = changes_from_wire(request.changes), context.peer()
-        caller = _principal()
+        caller = current_principal()
         moved = await self._leadership.ask(
             lambda number: UpdateRoles(
                 number, changes, request.dry_run, request.force, peer, caller
@@ -268,7 +212,7 @@ class OperatorService(OperatorServiceServicer):
     ) -> pb.TeardownFrameworkResponse:
         """End a framework and its tasks for good."""
         framework_id, peer = FrameworkId(request.framework_id), context.peer()
-        caller = _principal()
+        caller = current_principal()
         torn = await self._leadership.ask(
             lambda number: TeardownFramework(number, framework_id, peer, caller)
         )
@@ -278,7 +222,7 @@ class OperatorService(OperatorServiceServicer):
     async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:
         """Explain why a framework gets no more offers."""
         framework_id, agent_id = FrameworkId(request.framework_id), AgentId(request.agent_id)
-        caller = _principal()
+        caller = current_principal()
 
         def reasons(state: State) -> Generator[Pause, None, pb.ExplainResponse]:
             return view_reasons(state, framework_id, agent_id, self._clock.now(), caller)
@@ -291,7 +235,7 @@ class OperatorService(OperatorServiceServicer):
 
     async def Fit(self, request: pb.FitRequest, context: Context) -> pb.FitResponse:
         """Return what could start now, and what would have to end for one more."""
-        demand, caller = fit_from_wire(request), _principal()
+        demand, caller = fit_from_wire(request), current_principal()
         return await self._leadership.read(
             lambda state: view_fit(state, demand, self._clock.now(), caller)
         )
@@ -300,7 +244,7 @@ class OperatorService(OperatorServiceServicer):
         self, request: pb.GetOutputLinksRequest, context: Context
     ) -> pb.GetOutputLinksResponse:
         """Return links to the output of tasks that the caller may read."""
-        keys, caller = self._leadership.term().links, current_caller().principal
+        keys, caller = self._leadership.term().links, current_principal()
         tasks = await self._leadership.read(
             lambda state: readable_tasks(state, request, state.permissions(caller))
         )
@@ -310,24 +254,24 @@ class OperatorService(OperatorServiceServicer):
         self, request: pb.GetOverviewRequest, context: Context
     ) -> pb.GetOverviewResponse:
         """Return the totals of the cluster."""
-        return await self._surveys.overview(_principal())
+        return await self._surveys.overview(current_principal())
 
     async def GetHeatmap(
         self, request: pb.GetHeatmapRequest, context: Context
     ) -> pb.GetHeatmapResponse:
         """Return the state and the load of every agent."""
-        return await self._surveys.heatmap(_principal())
+        return await self._surveys.heatmap(current_principal())
 
     async def GetHistory(
         self, request: pb.GetHistoryRequest, context: Context
     ) -> pb.GetHistoryResponse:
         """Return the use of resources and the shares of roles in the last hour."""
-        return await self._surveys.history(_principal())
+        return await self._surveys.history(current_principal())
 
     async def GetUsage(self, request: pb.GetUsageRequest, context: Context) -> pb.GetUsageResponse:
         """Return what roles, frameworks, principals or cost centers had in a time."""
         return await self._leadership.read(
-            usage_query(request, self._clock.wall_ms(), _principal())
+            usage_query(request, self._clock.wall_ms(), current_principal())
         )
 
     async def WatchEvents(
@@ -390,7 +334,7 @@ class OperatorService(OperatorServiceServicer):
             call.rule = await self._leadership.read(rule)
 
     async def _operate(self, request: Any, action: AgentAction, context: Context) -> pb.AgentView:
-        peer, caller = context.peer(), _principal()
+        peer, caller = context.peer(), current_principal()
         status = await self._leadership.ask(
             lambda number: OperateAgent(number, request.agent, action, peer, caller)
         )
@@ -407,7 +351,3 @@ class OperatorService(OperatorServiceServicer):
         if caller.is_anonymous:
             return view(None)
         return await self._leadership.read(lambda state: view(Visibility(state, caller)))
-
-
-def _principal() -> Principal:
-    return current_caller().principal
