@@ -7,7 +7,7 @@ them. Weights and amounts are whole thousandths; amounts are of scalars only.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from croupier.model.budget import Budget
@@ -69,16 +69,13 @@ class RoleSettings:
     @property
     def is_default(self) -> bool:
         """Whether the settings equal those of a role that no operator changed."""
-        return (
-            self.weight == MILLI
-            and all(weight == MILLI for weight in self.resource_weights.values())
-            and not any(self.guarantee.values())
-            and not self.limit
-            and self.preemption is None
-            and self.min_run_ms is None
-            and not self.half_life_ms
-            and self.budget is None
-        )
+        return self.without_defaults() == RoleSettings()
+
+    def without_defaults(self) -> RoleSettings:
+        """Return the settings without default amounts, so that equal ones are equal values."""
+        weights = {n: w for n, w in self.resource_weights.items() if w != MILLI}
+        guarantee = {name: milli for name, milli in self.guarantee.items() if milli}
+        return replace(self, resource_weights=weights, guarantee=guarantee)
 
     def __str__(self) -> str:
         texts = [f"weight {format_milli(self.weight)}"]

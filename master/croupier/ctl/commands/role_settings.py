@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Annotated
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Final
 
 from cyclopts import Parameter
 
@@ -262,28 +262,24 @@ def moved_lines(moved: Sequence[View], named: str, others: int) -> Iterator[str]
         yield f"and {others} more roles are entitled to another share"
 
 
+# Each setting: what it is called, its key, its text, and the word for none of it.
+_SETTINGS: Final[tuple[tuple[str, str, Callable[[View], str], str], ...]] = (
+    ("guarantee", "guarantee", lambda role: str(role["guarantee"]["text"]), "none"),
+    ("limit", "limit", lambda role: str(role["limit"]["text"]), "none"),
+    ("weight", "weight_milli", lambda role: f"{role['weight']:g}", ""),
+    ("weights", "resource_weights", resource_weights_text, "none"),
+    ("half-life", "half_life_s", half_life_text, "none"),
+    ("preemption", "preemption", preemption_text, "inherited"),
+    ("minimum run time", "min_run_s", min_run_text, "inherited"),
+    ("budget", "budget", lambda role: role["budget"] or "", "none"),
+    ("entitled to", "entitlement_ppm", lambda role: f"{role['entitlement']:.3f}", ""),
+)
+
+
 def _differences(before: View, after: View) -> Iterator[str]:
-    for name in ("guarantee", "limit"):
-        if before[name]["milli"] != after[name]["milli"]:
-            yield f"{name} {before[name]['text'] or 'none'} -> {after[name]['text'] or 'none'}"
-    if before["weight_milli"] != after["weight_milli"]:
-        yield f"weight {before['weight']:g} -> {after['weight']:g}"
-    if before["resource_weights"] != after["resource_weights"]:
-        was, now = (resource_weights_text(each["resource_weights"]) for each in (before, after))
-        yield f"weights {was or 'none'} -> {now or 'none'}"
-    if before["half_life_s"] != after["half_life_s"]:
-        was, now = (half_life_text(each) for each in (before, after))
-        yield f"half-life {was or 'none'} -> {now or 'none'}"
-    if before["preemption"] is not after["preemption"]:
-        was, now = (preemption_text(each["preemption"]) for each in (before, after))
-        yield f"preemption {was or 'inherited'} -> {now or 'inherited'}"
-    if before["min_run_s"] != after["min_run_s"]:
-        was, now = (min_run_text(each["min_run_s"]) for each in (before, after))
-        yield f"minimum run time {was or 'inherited'} -> {now or 'inherited'}"
-    if before["budget"] != after["budget"]:
-        yield f"budget {before['budget'] or 'none'} -> {after['budget'] or 'none'}"
-    if before["entitlement_ppm"] != after["entitlement_ppm"]:
-        yield f"entitled to {before['entitlement']:.3f} -> {after['entitlement']:.3f}"
+    for name, key, text, nothing in _SETTINGS:
+        if before[key] != after[key]:
+            yield f"{name} {text(before) or nothing} -> {text(after) or nothing}"
 
 
 def role_change(

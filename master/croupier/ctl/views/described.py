@@ -66,7 +66,7 @@ def framework_page(found: View, width: int | None) -> Iterator[str]:
 def role_page(found: View, width: int | None) -> Iterator[str]:
     """Yield all about a role, as `agent_page` does."""
     role = found["role"]
-    weights = resource_weights_text(role["resource_weights"])
+    weights = resource_weights_text(role)
     yield f"role {role['role']}: weight {role['weight']:g}" + (f" ({weights})" if weights else "")
     past = past_text(role)
     if past:
@@ -77,10 +77,10 @@ def role_page(found: View, width: int | None) -> Iterator[str]:
     yield f"  guarantee: {role['guarantee']['text'] or 'none'}"
     yield f"  limit: {role['limit']['text'] or 'none'}"
     inherited = "as in the role above"
-    yield f"  preemption: {preemption_text(role['preemption']) or inherited}"
+    yield f"  preemption: {preemption_text(role) or inherited}"
     if role["budget"]:
         yield f"  budget: {budget_text(role)}"
-    yield f"  minimum run time: {min_run_text(role['min_run_s']) or inherited}"
+    yield f"  minimum run time: {min_run_text(role) or inherited}"
     yield ""
     yield f"{many(role['frameworks'], 'framework')}" + (":" if found["frameworks"] else "")
     if found["frameworks"]:

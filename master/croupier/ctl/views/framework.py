@@ -168,7 +168,7 @@ def _lined_up(number: int, hosts: Sequence[str]) -> str:
 
 
 def _role_parts(role: View, policy: str) -> Iterator[str]:
-    weights = resource_weights_text(role["resource_weights"])
+    weights = resource_weights_text(role)
     if policy != "fifo":
         yield f"weight {role['weight']:g}" + (f" ({weights})" if weights else "")
         if role["past_use"]:
@@ -186,9 +186,9 @@ def _role_parts(role: View, policy: str) -> Iterator[str]:
             f" and is offered {role['offered']['text']}" if role["offered"]["text"] else ""
         )
     if role["preemption"] is not None:
-        yield f"preemption {preemption_text(role['preemption'])}"
+        yield f"preemption {preemption_text(role)}"
     if role["min_run_s"] is not None:
-        yield f"minimum run time {min_run_text(role['min_run_s'])}"
+        yield f"minimum run time {min_run_text(role)}"
 
 
 def reason_lines(found: View, agent: str) -> Iterator[str]:

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from croupier.cli.table import Column, Table, amount, number
 from croupier.cli.terminal import View, running
 from croupier.model.durations import span_text
 
 
-def resource_weights_text(weights: Mapping[str, float]) -> str:
+def resource_weights_text(role: View) -> str:
     """Return weights by resource as text, such as `cpus=2,gpus=0.5`."""
-    return ",".join(f"{name}={weight:g}" for name, weight in weights.items())
+    return ",".join(f"{name}={weight:g}" for name, weight in role["resource_weights"].items())
 
 
-def preemption_text(preemption: bool | None) -> str:
+def preemption_text(role: View) -> str:
     """Return `on` or `off`; empty if it is inherited."""
-    return "" if preemption is None else "on" if preemption else "off"
+    return {None: "", True: "on", False: "off"}[role["preemption"]]
 
 
-def min_run_text(min_run_s: float | None) -> str:
+def min_run_text(role: View) -> str:
     """Return the time for which tasks are not preempted; empty if it is inherited."""
-    return "" if min_run_s is None else span_text(min_run_s)
+    return "" if role["min_run_s"] is None else span_text(role["min_run_s"])
 
 
 def half_life_text(role: View) -> str:
@@ -91,7 +89,7 @@ WEIGHTS = Table(
     (
         _ROLE,
         _WEIGHT,
-        Column("RESOURCES", lambda view: resource_weights_text(view["resource_weights"]), rank=3),
+        Column("RESOURCES", resource_weights_text, rank=3),
         _SHARE,
         _ENTITLED,
         Column("HALF-LIFE", half_life_text, rank=4),
@@ -105,8 +103,8 @@ QUOTAS = Table(
         _ROLE,
         amount("GUARANTEE", "guarantee", 1),
         amount("LIMIT", "limit", 2),
-        Column("PREEMPTION", lambda view: preemption_text(view["preemption"]), rank=3),
-        Column("MIN-RUN", lambda view: min_run_text(view["min_run_s"]), rank=3, is_optional=True),
+        Column("PREEMPTION", preemption_text, rank=3),
+        Column("MIN-RUN", min_run_text, rank=3, is_optional=True),
         Column("BUDGET", budget_text, rank=3, is_optional=True),
         amount("USED", "used", 4),
         amount("OFFERED", "offered", 5),

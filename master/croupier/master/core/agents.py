@@ -17,13 +17,13 @@ from croupier.master.core.holds import Hold
 from croupier.master.core.messages import AgentDescription
 from croupier.master.core.offers import Offer
 from croupier.master.core.records import AgentRecord, DrainRequest
-from croupier.master.core.tasks import Key, Task
+from croupier.master.core.tasks import Key, Task, TaskKey
 from croupier.model.access import AGENT_USER
 from croupier.model.attributes import Attributes
 from croupier.model.devices import DeviceRequest, Inventory
 from croupier.model.errors import Conflict, InvalidRequest
 from croupier.model.health import Problem
-from croupier.model.ids import AgentId, FrameworkId, HoldId, OfferId, TaskId
+from croupier.model.ids import AgentId, FrameworkId, HoldId, OfferId
 from croupier.model.isolation import NO_FEATURES, Feature, Features, feature_names
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.task import TaskInfo, TaskStatus
@@ -110,9 +110,9 @@ class Agent:
     boot_id: str = ""
     sent_ms: int = 0
     inventory: Inventory | None = None
-    line: dict[tuple[FrameworkId, TaskId], Task] = field(default_factory=dict)
+    line: dict[TaskKey, Task] = field(default_factory=dict)
     running: Counter[tuple[FrameworkId, Key]] = field(default_factory=Counter)
-    tasks: dict[tuple[FrameworkId, TaskId], Task] = field(default_factory=dict)
+    tasks: dict[TaskKey, Task] = field(default_factory=dict)
     offers: dict[OfferId, Offer] = field(default_factory=dict)
     holds: dict[HoldId, Hold] = field(default_factory=dict)
     orphans: dict[HoldId, Volume] = field(default_factory=dict)

@@ -20,18 +20,13 @@ class MalformedTask:
 
     Attributes:
         place: its position among all tasks of the call, from 0.
-        group_id: the group or gang that was to be launched with it; empty if it is in none.
+        unit_id: the group or gang that was to be launched with it; empty if it is in none.
     """
 
     place: int
     task_id: TaskId
     message: str
-    group_id: str = ""
-
-    @property
-    def unit_id(self) -> str:
-        """The id of its group or gang."""
-        return self.group_id
+    unit_id: str = ""
 
 
 @value

@@ -18,13 +18,12 @@ from croupier.master.core.effects import PAUSE, Pause
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.on_preemption import InExecutors, by_executor, freed_with
 from croupier.master.core.state import State
-from croupier.master.core.tasks import Task
+from croupier.master.core.tasks import Task, TaskKey
 from croupier.model.demand import Demand
 from croupier.model.devices import needs_of, slots_of, units_with_devices
-from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.ids import AgentId, FrameworkId
 from croupier.model.resources import NOTHING, Resources, sum_of
 
-TaskKey = tuple[FrameworkId, TaskId]
 # Agents whose tasks are weighed between two moments for other work, in about 1 ms each.
 _AGENTS_IN_SLICE: Final = 10
 
@@ -143,7 +142,7 @@ def _endings(state: State, agent: Agent) -> Iterator[Ending]:
         key=lambda each: (-each[0].since, len(each[1]), each[0].framework_id, each[0].task_id)
     )
     for _, live in found:
-        yield Ending(tasks={(each.framework_id, each.task_id): each for each in live})
+        yield Ending(tasks={each.key: each for each in live})
 
 
 def _ending_with(framework: Framework, task: Task, in_executors: InExecutors) -> list[Task]:

@@ -145,7 +145,7 @@ def _put_back(state: State, task: Task, sequence: int, reason: Reason, message: 
     assert before is not None
     agent = state.agents.get(task.agent_id)
     if agent is not None:
-        agent.tasks.pop((task.framework_id, task.task_id), None)
+        agent.tasks.pop(task.key, None)
     # A store of a later generation may have lost the next launch.
     place = replace(before.place, generation=state.generation)
     if agent is not None and agent.state is AgentState.UNREACHABLE:

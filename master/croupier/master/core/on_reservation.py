@@ -31,7 +31,7 @@ from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
 from croupier.model.access import Action, agent_object
 from croupier.model.attributes import facts_of
-from croupier.model.ids import NO_FRAMEWORK, AgentId, FrameworkId, TaskId
+from croupier.model.ids import NO_FRAMEWORK, AgentId
 from croupier.model.principal import Principal, PrincipalName
 from croupier.model.roles import is_within
 from croupier.model.task import Reason
@@ -210,12 +210,11 @@ def _clear(state: State, reservation: Reservation, now: float) -> Iterator[Effec
         task for task in others_on(state, reservation) if _may_be_asked(state, task, now + grace_s)
     ]
     before = reservation.asked
-    reservation.asked = {
-        _key(task): before.get(_key(task), max(now + grace_s, begins_at)) for task in left
-    }
-    yield from _ask(state, reservation, [task for task in left if _key(task) not in before], now)
+    kill_at = max(now + grace_s, begins_at)
+    reservation.asked = {task.key: before.get(task.key, kill_at) for task in left}
+    yield from _ask(state, reservation, [task for task in left if task.key not in before], now)
     for task in left:
-        if reservation.asked[_key(task)] <= now:
+        if reservation.asked[task.key] <= now:
             yield from kill(state, task, None, Reason.PREEMPTED, now)
 
 
@@ -231,10 +230,6 @@ def _may_be_asked(state: State, task: Task, end: float) -> bool:
     return protected_until(task, state.preemptor.least_run_s(task.role)) <= end
 
 
-def _key(task: Task) -> tuple[FrameworkId, TaskId]:
-    return task.framework_id, task.task_id
-
-
 def _ask(
     state: State, reservation: Reservation, tasks: Iterable[Task], now: float
 ) -> Iterator[Effect]:
@@ -246,13 +241,13 @@ def _ask(
         first = listed[0]
         session = state.frameworks[first.framework_id].session
         if session is not None:
-            grace_s = reservation.asked[_key(first)] - now
+            grace_s = reservation.asked[first.key] - now
             ids = tuple(task.task_id for task in listed)
             message = PreemptRequested(ids, first.agent_id, grace_s, first.role, _TOLD)
             yield Send(session, message)
         for task in listed:
             if task.info.preemption.checkpoint_signal:
-                grace_s = reservation.asked[_key(task)] - now
+                grace_s = reservation.asked[task.key] - now
                 yield from kill_with_signal(state, task, grace_s, now)
 
 

@@ -172,7 +172,7 @@ def orphan(state: State, task: Task, now: float) -> Iterator[Effect]:
     task.hold_as(TaskHold.ORPHANED)
     agent = state.agents.get(task.agent_id)
     if agent is not None:
-        agent.tasks.pop((task.framework_id, task.task_id), None)
+        agent.tasks.pop(task.key, None)
     framework = state.frameworks[task.framework_id]
     if framework.is_removed:
         yield from drop(state, task)
@@ -277,7 +277,7 @@ def _apply(state: State, task: Task, status: TaskStatus) -> Iterator[Effect]:
         state.ended_members.append(task)
     if status.state.is_terminal:
         was_killed = task.kill is not None and task.kill.reason is Reason.PREEMPTED
-        if not was_killed and state.preemptor.is_ending((task.framework_id, task.task_id)):
+        if not was_killed and state.preemptor.is_ending(task.key):
             yield Happened(facts.PreemptionEnded(task.framework_id, task.task_id, "yielded"))
         task_moves.release_task(state, task)
         task_moves.slim_task(state, task)

@@ -12,15 +12,14 @@ from math import gcd
 from typing import Final
 
 from croupier.master.core.records import ReservationRecord
+from croupier.master.core.tasks import TaskKey
 from croupier.model.attributes import Constraint, check_constraints
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import (
     NO_RESERVATION,
     AgentId,
-    FrameworkId,
     ReservationId,
     Role,
-    TaskId,
     check_id,
 )
 from croupier.model.reservation import DAY_MS, PERIODS
@@ -152,7 +151,7 @@ class Reservation:
     made_by: str
     agent_ids: tuple[AgentId, ...]
     state: ReservationState = ReservationState.WAITING
-    asked: dict[tuple[FrameworkId, TaskId], float] = field(default_factory=dict)
+    asked: dict[TaskKey, float] = field(default_factory=dict)
 
     @property
     def role(self) -> Role:

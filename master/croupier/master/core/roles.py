@@ -17,7 +17,6 @@ from croupier.master.core.tasks import Task
 from croupier.model.errors import Conflict, InvalidRequest
 from croupier.model.ids import Role, check_role
 from croupier.model.roles import RoleSettings, ancestors, format_amounts, parent_of
-from croupier.model.scalar import MILLI
 from croupier.model.task import TaskState
 
 MAX_ROLES_SET = 10_000
@@ -98,12 +97,7 @@ def changed_settings(
             given.check()
         except InvalidRequest as refusal:
             raise InvalidRequest(f"role {role}: {refusal}") from None
-        # Defaults are left out, so that equal settings are equal values.
-        wanted[role] = replace(
-            given,
-            resource_weights={n: w for n, w in given.resource_weights.items() if w != MILLI},
-            guarantee=_positive(given.guarantee),
-        )
+        wanted[role] = given.without_defaults()
     return wanted
 
 

@@ -29,7 +29,7 @@ def add_task(state: State, task: Task) -> None:
     if task.is_lined_up:
         put_in_line(state, task)
     elif agent is not None and not task.is_orphan:
-        agent.tasks[task.framework_id, task.task_id] = task
+        agent.tasks[task.key] = task
     if task.is_counted:
         _begin_use(state, task)
 
@@ -83,7 +83,7 @@ def place_task(
     task.hold_as(hold)
     task.move(task.master_made(TaskState.STAGING, Reason.NONE, ""))
     agent = state.agents[agent_id]
-    agent.tasks[task.framework_id, task.task_id] = task
+    agent.tasks[task.key] = task
     if task.is_active:
         _begin_use(state, task)
         if task.kind is not None:
@@ -92,7 +92,7 @@ def place_task(
 
 def put_in_line(state: State, task: Task) -> None:
     """Put a task into the line of its agent."""
-    state.agents[task.agent_id].line[task.framework_id, task.task_id] = task
+    state.agents[task.agent_id].line[task.key] = task
     state.lined[task.agent_id] = None
 
 
@@ -100,7 +100,7 @@ def leave_line(state: State, task: Task) -> None:
     """Take a task out of the line of its agent."""
     assert task.is_lined_up
     agent = state.agents[task.agent_id]
-    del agent.line[task.framework_id, task.task_id]
+    del agent.line[task.key]
     if task.kind is not None:
         state.frameworks[task.framework_id].queues.lined[task.kind] -= 1
     task.is_recalled, task.agent_id = False, NO_AGENT
@@ -190,7 +190,7 @@ def _release_part(state: State, task: Task) -> None:
 def _on_released(state: State, task: Task) -> None:
     task.hold_as(TaskHold.RELEASED)
     _end_use(state, task)
-    state.preemptor.ended((task.framework_id, task.task_id))
+    state.preemptor.ended(task.key)
     if task.kind is not None:
         running, key = state.agents[task.agent_id].running, (task.framework_id, task.kind)
         left = running.pop(key) - 1
@@ -246,7 +246,7 @@ def drop_task(state: State, task: Task) -> None:
     framework.remember_used(task.task_id, state.settings.used_task_ids)
     agent = state.agents.get(task.agent_id)
     if agent is not None:
-        agent.tasks.pop((task.framework_id, task.task_id), None)
+        agent.tasks.pop(task.key, None)
     state.ended.add(state.snapshot(task, framework.owner).slimmed())
 
 

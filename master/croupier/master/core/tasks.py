@@ -23,6 +23,7 @@ from croupier.model.value import value
 
 # The role and the shape of submitted tasks.
 Key = tuple[Role, Shape]
+TaskKey = tuple[FrameworkId, TaskId]
 # A slimmed task with more resources than this keeps cpus, mem, disk and gpus only.
 MAX_SLIM_PARTS = 32
 MAX_SLIM_MESSAGE = 256
@@ -158,6 +159,11 @@ class Task:
     def task_id(self) -> TaskId:
         """The task's id, unique within its framework."""
         return self.info.task_id
+
+    @property
+    def key(self) -> TaskKey:
+        """What no other task has."""
+        return self.framework_id, self.task_id
 
     @property
     def rest(self) -> Resources:
@@ -308,7 +314,7 @@ class EndedTasks:
         if most < 0:
             raise ValueError(f"{most} ended tasks cannot be kept")
         self._most = most
-        self._tasks: OrderedDict[tuple[FrameworkId, TaskId], TaskSnapshot] = OrderedDict()
+        self._tasks: OrderedDict[TaskKey, TaskSnapshot] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._tasks)

@@ -39,6 +39,7 @@ NAMES: Final = {
     "KnownOffer": "offer",
     "KnownTask": "task",
     "Received": "Heard",
+    "MalformedTask.unit_id": "group_id",
     "Head.digest": "decided",
     "Settings.used_task_ids": "spent_ids",
     "Settings.removed_frameworks": "spent_frameworks",
