@@ -32,18 +32,25 @@ def read_devices(source: str) -> Inventory:
     """
     try:
         if source.startswith(DRIVER_PREFIX):
-            return Inventory(_driver(source.removeprefix(DRIVER_PREFIX))())
+            return Inventory(_of_driver(source.removeprefix(DRIVER_PREFIX)))
         return Inventory(_of_file(Path(source)))
     except InvalidRequest as error:
         raise InvalidRequest(f"--devices {source}: {error}") from None
 
 
-def _driver(name: str) -> Driver:
+def _of_driver(name: str) -> list[Device]:
     found = [each for each in entry_points(group=DRIVERS) if each.name == name]
     if not found:
         raise InvalidRequest(f"no installed package has a driver {name!r} for devices")
-    driver: Driver = found[0].load()
-    return driver
+    try:
+        driver: Driver = found[0].load()
+        devices = list(driver())
+    except Exception as error:
+        raise InvalidRequest(f"the driver failed: {type(error).__name__}: {error}") from error
+    for each in devices:
+        if not isinstance(each, Device):
+            raise InvalidRequest(f"the driver returns {type(each).__name__} in place of Device")
+    return devices
 
 
 def _of_file(path: Path) -> list[Device]:

@@ -70,6 +70,32 @@ def pretended() -> list[Device]:
     return [Device("GPU-7")]
 
 
+def broken() -> list[Device]:
+    raise OSError("no such library: libgpu.so")
+
+
+def wrong() -> list[object]:
+    return [Device("GPU-7"), "GPU-8"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("broken", "--devices driver:mine: the driver failed: OSError: no such library: libgpu.so"),
+        ("absent", "the driver failed: AttributeError: .*absent"),
+        ("wrong", "the driver returns str in place of Device"),
+        ("FILE", "the driver failed: TypeError: 'str' object is not callable"),
+    ],
+)
+def test_a_driver_that_fails_is_an_error_of_the_configuration(
+    name: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = EntryPoint("mine", f"{__name__}:{name}", agent_devices.DRIVERS)
+    monkeypatch.setattr(agent_devices, "entry_points", lambda group: [entry])
+    with pytest.raises(InvalidRequest, match=message):
+        read_devices("driver:mine")
+
+
 def test_a_driver_of_an_installed_package_lists_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = EntryPoint("mine", f"{__name__}:pretended", agent_devices.DRIVERS)
     monkeypatch.setattr(agent_devices, "entry_points", lambda group: [entry])
