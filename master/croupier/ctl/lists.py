@@ -38,6 +38,8 @@ T = TypeVar("T")
 MAX_TEXT: Final = 500
 # Objects of one name that an error lists.
 MAX_CANDIDATES: Final = 10
+# Fields of a request that choose no objects.
+_DETAILS: Final = ("with_commands", "with_forecasts", "volumes")
 # Names of a hint.
 MAX_ALIKE: Final = 3
 
@@ -166,7 +168,7 @@ def print_list(
     ones of the request. Raises NotFound or Conflict for the framework.
     """
     shown = table or TABLES[kind]
-    if any(value for name, value in fields.items() if name not in ("with_commands", "volumes")):
+    if any(value for name, value in fields.items() if name not in _DETAILS):
         shown = Table(shown.columns, f"no {kind} pass these filters")
 
     async def printed(master: Master) -> None:

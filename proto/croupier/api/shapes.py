@@ -217,7 +217,7 @@ SHAPES: Final[Mapping[str, Shape]] = {
         "task_id name framework_id framework_name agent_id hostname role state reason source"
         " message exit_code signal pid time_ms since_ms submitted_ms placed_ms started_ms ended_ms"
         " resources limits usage isolation group gang executor_id command=argv shell secrets labels"
-        " hold_id volumes preemption requeues",
+        " hold_id volumes preemption requeues forecast",
         nullable="since_ms command shell secrets",
         made={
             "limits": Form(_LIMITS, lambda task: _limits(task.task)),

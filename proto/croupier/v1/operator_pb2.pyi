@@ -1825,6 +1825,7 @@ class ListTasksRequest(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     MIN_AGE_MS_FIELD_NUMBER: _builtins.int
     MAX_AGE_MS_FIELD_NUMBER: _builtins.int
+    WITH_FORECASTS_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     """Empty: of all frameworks."""
     page_size: _builtins.int
@@ -1844,6 +1845,8 @@ class ListTasksRequest(_message.Message):
     min_age_ms: _builtins.int
     """Only tasks whose `since_ms` is at least, and at most, this time ago."""
     max_age_ms: _builtins.int
+    with_forecasts: _builtins.bool
+    """Foretell when waiting tasks start: the first 200 of the page that wait in queues."""
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[_task_pb2.TaskState.ValueType]:
         """Only tasks in one of these states; none: all."""
@@ -1862,10 +1865,11 @@ class ListTasksRequest(_message.Message):
         text: _builtins.str = ...,
         min_age_ms: _builtins.int | None = ...,
         max_age_ms: _builtins.int | None = ...,
+        with_forecasts: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_age_ms", b"_max_age_ms", "_min_age_ms", b"_min_age_ms", "max_age_ms", b"max_age_ms", "min_age_ms", b"min_age_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_age_ms", b"_max_age_ms", "_min_age_ms", b"_min_age_ms", "agent", b"agent", "framework_id", b"framework_id", "max_age_ms", b"max_age_ms", "min_age_ms", b"min_age_ms", "page_size", b"page_size", "page_token", b"page_token", "role", b"role", "states", b"states", "task_id", b"task_id", "text", b"text", "with_commands", b"with_commands"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_age_ms", b"_max_age_ms", "_min_age_ms", b"_min_age_ms", "agent", b"agent", "framework_id", b"framework_id", "max_age_ms", b"max_age_ms", "min_age_ms", b"min_age_ms", "page_size", b"page_size", "page_token", b"page_token", "role", b"role", "states", b"states", "task_id", b"task_id", "text", b"text", "with_commands", b"with_commands", "with_forecasts", b"with_forecasts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_age_ms: _TypeAlias = _typing.Literal["max_age_ms"]  # noqa: Y015
     _WhichOneofArgType__max_age_ms: _TypeAlias = _typing.Literal["_max_age_ms", b"_max_age_ms"]  # noqa: Y015
@@ -1928,6 +1932,7 @@ class TaskView(_message.Message):
     HOSTNAME_FIELD_NUMBER: _builtins.int
     HOLD_ID_FIELD_NUMBER: _builtins.int
     REQUEUES_FIELD_NUMBER: _builtins.int
+    FORECAST_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     agent_id: _builtins.str
     """Empty until it has one."""
@@ -1956,6 +1961,10 @@ class TaskView(_message.Message):
     def task(self) -> _task_pb2.TaskInfo: ...
     @_builtins.property
     def status(self) -> _task_pb2.TaskStatus: ...
+    @_builtins.property
+    def forecast(self) -> Global___Forecast:
+        """When it starts; absent: it does not wait in a queue, or that was not asked for."""
+
     def __init__(
         self,
         *,
@@ -1973,13 +1982,16 @@ class TaskView(_message.Message):
         hostname: _builtins.str = ...,
         hold_id: _builtins.str = ...,
         requeues: _builtins.int = ...,
+        forecast: Global___Forecast | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_ended_ms", b"_ended_ms", "_placed_ms", b"_placed_ms", "_started_ms", b"_started_ms", "_submitted_ms", b"_submitted_ms", "ended_ms", b"ended_ms", "placed_ms", b"placed_ms", "started_ms", b"started_ms", "status", b"status", "submitted_ms", b"submitted_ms", "task", b"task"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ended_ms", b"_ended_ms", "_forecast", b"_forecast", "_placed_ms", b"_placed_ms", "_started_ms", b"_started_ms", "_submitted_ms", b"_submitted_ms", "ended_ms", b"ended_ms", "forecast", b"forecast", "placed_ms", b"placed_ms", "started_ms", b"started_ms", "status", b"status", "submitted_ms", b"submitted_ms", "task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended_ms", b"_ended_ms", "_placed_ms", b"_placed_ms", "_started_ms", b"_started_ms", "_submitted_ms", b"_submitted_ms", "agent_id", b"agent_id", "ended_ms", b"ended_ms", "framework_id", b"framework_id", "framework_name", b"framework_name", "hold_id", b"hold_id", "hostname", b"hostname", "placed_ms", b"placed_ms", "requeues", b"requeues", "role", b"role", "since_ms", b"since_ms", "started_ms", b"started_ms", "status", b"status", "submitted_ms", b"submitted_ms", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended_ms", b"_ended_ms", "_forecast", b"_forecast", "_placed_ms", b"_placed_ms", "_started_ms", b"_started_ms", "_submitted_ms", b"_submitted_ms", "agent_id", b"agent_id", "ended_ms", b"ended_ms", "forecast", b"forecast", "framework_id", b"framework_id", "framework_name", b"framework_name", "hold_id", b"hold_id", "hostname", b"hostname", "placed_ms", b"placed_ms", "requeues", b"requeues", "role", b"role", "since_ms", b"since_ms", "started_ms", b"started_ms", "status", b"status", "submitted_ms", b"submitted_ms", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ended_ms: _TypeAlias = _typing.Literal["ended_ms"]  # noqa: Y015
     _WhichOneofArgType__ended_ms: _TypeAlias = _typing.Literal["_ended_ms", b"_ended_ms"]  # noqa: Y015
+    _WhichOneofReturnType__forecast: _TypeAlias = _typing.Literal["forecast"]  # noqa: Y015
+    _WhichOneofArgType__forecast: _TypeAlias = _typing.Literal["_forecast", b"_forecast"]  # noqa: Y015
     _WhichOneofReturnType__placed_ms: _TypeAlias = _typing.Literal["placed_ms"]  # noqa: Y015
     _WhichOneofArgType__placed_ms: _TypeAlias = _typing.Literal["_placed_ms", b"_placed_ms"]  # noqa: Y015
     _WhichOneofReturnType__started_ms: _TypeAlias = _typing.Literal["started_ms"]  # noqa: Y015
@@ -1988,6 +2000,8 @@ class TaskView(_message.Message):
     _WhichOneofArgType__submitted_ms: _TypeAlias = _typing.Literal["_submitted_ms", b"_submitted_ms"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ended_ms) -> _WhichOneofReturnType__ended_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__forecast) -> _WhichOneofReturnType__forecast | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__placed_ms) -> _WhichOneofReturnType__placed_ms | None: ...
     @_typing.overload

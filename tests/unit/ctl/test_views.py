@@ -14,7 +14,7 @@ from croupier.cli.terminal import View, demand_text
 from croupier.ctl.views.agent import AGENTS, device_lines
 from croupier.ctl.views.framework import FRAMEWORKS
 from croupier.ctl.views.role import QUOTAS, ROLES, WEIGHTS
-from croupier.ctl.views.task import OFFERS, TASKS, TASKS_WITH_COMMANDS
+from croupier.ctl.views.task import OFFERS, TASKS, task_table
 from croupier.model.attributes import equals, parse_attributes
 from croupier.model.demand import Demand
 from croupier.model.ids import Role
@@ -135,7 +135,7 @@ ALL: list[tuple[Table, View]] = [
     (QUOTAS, as_object(ROLE)),
     (OFFERS, as_object(OFFER)),
     (TASKS, {**as_object(TASK), "age_s": 5.0}),
-    (TASKS_WITH_COMMANDS, as_object(TASK)),
+    (task_table(commands=True), as_object(TASK)),
 ]
 
 

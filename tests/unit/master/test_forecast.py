@@ -32,12 +32,15 @@ from croupier.model.errors import Conflict, NotFound
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.roles import RoleSettings
 from croupier.model.task import TaskInfo
+from croupier.v1 import operator_pb2 as pb
+from croupier.v1 import task_pb2
 from tests.harness.invariants import check_state
 from tests.harness.secured_world import SecuredWorld, caller
 from tests.harness.still_clock import StillClock
 from tests.harness.world import World, devices_of, in_gang, make_task, with_devices
 
 MS = st.integers(1, 10**9)
+LISTED = ("t0", "t3", "t1", "t2", "g0", "g1", "gone")
 
 
 T = TypeVar("T")
@@ -315,6 +318,40 @@ async def test_callers_get_forecasts_of_what_they_may_view(monkeypatch: pytest.M
     found = await forecasts.of(framework_id, TaskId(""), caller("owner"))
     assert "tasks run" in found[0].problem
     assert not found[0].HasField("median_ms")
+
+
+async def test_the_waiting_tasks_of_a_list_are_foretold_together() -> None:
+    world = Scene(features="gangs")
+    world.learn(60.0)
+    tasks = [make_task(f"t{number}", "cpus:3;mem:1GB") for number in range(4)]
+    world.submit(*tasks)
+    world.submit(*in_gang("g", *(make_task(each, "cpus:2;mem:1GB") for each in ("g0", "g1"))))
+    listed = {task_id: pb.TaskView(framework_id=world.framework_id_) for task_id in LISTED}
+    for task_id, view in listed.items():
+        view.task.task_id = task_id
+        view.status.state = task_pb2.TASK_RUNNING if task_id == "t0" else task_pb2.TASK_QUEUED
+    leading = Reading(world.state)
+    forecasts = Forecasts(cast("Any", leading), StillClock())
+    await forecasts.add_to(listed.values())
+    assert leading.reads == 1
+    alone = {task_id: world.forecasts(task_id)[0].median_s for task_id in ("t1", "t2", "t3")}
+    found = {task_id: view.forecast for task_id, view in listed.items()}
+    assert {task_id: found[task_id].median_ms / 1000 for task_id in alone} == alone
+    assert len(set(alone.values())) == 3, "one after the other"
+    assert found["g0"] == found["g1"]
+    # One runs, and one has left its queue since it was listed.
+    for task_id in ("t0", "gone"):
+        assert not listed[task_id].HasField("forecast")
+
+
+def test_the_places_of_queued_tasks_are_found_in_one_go() -> None:
+    world = Scene()
+    world.submit(*(make_task(f"t{number}", "cpus:3;mem:1GB") for number in range(6)))
+    framework = world.state.frameworks[world.framework_id_]
+    # The first one runs.
+    wanted = (TaskId(f"t{number}") for number in (4, 0, 1))
+    found = {task_id: place for task_id, _, place in framework.queues.positions(wanted)}
+    assert found == {"t1": 1, "t4": 4}
 
 
 class Exact(World):

@@ -11,7 +11,7 @@ from croupier.cli.flags import LOCAL, JsonListFlag, MasterFlag, WideFlag
 from croupier.ctl.app import SUMMARIES, app
 from croupier.ctl.lists import print_list
 from croupier.ctl.views.hold import VOLUMES
-from croupier.ctl.views.task import TASKS_WITH_COMMANDS
+from croupier.ctl.views.task import task_table
 from croupier.model.durations import parse_duration
 from croupier.model.errors import InvalidRequest
 from croupier.model.suggestions import unknown_word
@@ -91,6 +91,7 @@ def tasks(
     younger: SpanFlag = None,
     text: Annotated[str, Parameter(name=("--text", "--name"))] = "",
     commands: Annotated[bool, Parameter(negative="")] = False,
+    eta: Annotated[bool, Parameter(negative="")] = False,
     master: MasterFlag = LOCAL,
     as_json: JsonListFlag = False,
     wide: WideFlag = False,
@@ -110,11 +111,14 @@ def tasks(
         text: Only tasks with this text in their id or name.
         commands: Show the command of each task. Without this flag `command`, `shell` and `labels`
             are null in the JSON list.
+        eta: Show in how long queued tasks are expected to start, and by when they do in 9 of 10
+            rehearsals. The first 200 of each page of 5,000 tasks are foretold. `croupier why
+            FRAMEWORK --task TASK` tells why a time is unknown, and so does the JSON list.
     """
     print_list(
         master,
         "tasks",
-        TASKS_WITH_COMMANDS if commands else None,
+        task_table(commands=commands, eta=eta),
         framework=framework,
         as_json=as_json,
         wide=wide,
@@ -125,6 +129,7 @@ def tasks(
         max_age_ms=None if younger is None else round(younger * 1000),
         text=text,
         with_commands=commands,
+        with_forecasts=eta,
     )
 
 

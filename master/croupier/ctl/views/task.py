@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from croupier.api.times import time_text
@@ -191,10 +191,28 @@ FAILURES = Table(
     ),
     "no task has failed recently in this term",
 )
-TASKS_WITH_COMMANDS = Table(
-    (
-        *TASKS.columns,
-        Column("COMMAND", lambda view: view["shell"] or " ".join(view["command"] or ()), rank=4),
-    ),
-    TASKS.empty,
+_COMMAND = Column("COMMAND", lambda view: view["shell"] or " ".join(view["command"] or ()), rank=4)
+
+
+def _start_text(key: str) -> Callable[[View], str]:
+    """Return the text of a time of forecasts, which is unknown for some tasks that wait."""
+
+    def show(view: View) -> str:
+        if not view["forecast"]:
+            return ""
+        seconds = view["forecast"][key]
+        return "unknown" if seconds is None else span_text(seconds)
+
+    return show
+
+
+_ETA = (
+    Column("ETA", _start_text("median_s"), is_number=True, rank=2),
+    Column("ETA-90%", _start_text("late_s"), is_number=True, rank=3),
 )
+
+
+def task_table(*, commands: bool = False, eta: bool = False) -> Table:
+    """Return the table of tasks, with these columns beside."""
+    more = ((_COMMAND,) if commands else ()) + (_ETA if eta else ())
+    return Table((*TASKS.columns, *more), TASKS.empty)

@@ -85,6 +85,10 @@ class _Rehearsal:
     def __init__(self, picture: Picture, targets: Sequence[Target], walk: int) -> None:
         self.course = Course()
         self._picture, self._targets = picture, targets
+        self._targets_at: dict[tuple[FrameworkId, Role, object], list[Target]] = {}
+        for target in targets:
+            place = (target.framework_id, target.role, target.what)
+            self._targets_at.setdefault(place, []).append(target)
         rules = replace(picture.rules, remembers_misfits=True)
         self._allocator = Allocator(make(picture.policy), rules, picture.settings)
         self._lasts = {each.framework_id: each.lasts for each in picture.frameworks}
@@ -221,9 +225,8 @@ class _Rehearsal:
         key = (grant.framework_id, grant.role, grant.shape or unit)
         before = self._started[key]
         self._started[key] += number
-        for target in self._targets:
-            place = (target.framework_id, target.role, target.what)
-            if place == key and before < target.number <= before + number:
+        for target in self._targets_at.get(key, ()):
+            if before < target.number <= before + number:
                 self.course.starts[target] = self._now - self._picture.now
 
     def _run(self, task: Running) -> None:

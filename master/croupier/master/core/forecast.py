@@ -7,7 +7,7 @@ takes its time beside other work. It says why there is none, where there is none
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -20,7 +20,7 @@ from croupier.master.core.effects import PAUSE, Pause
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
-from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 
 # Running tasks in a picture.
 MOST_TASKS: Final = 20_000
@@ -48,10 +48,17 @@ class Forecast:
 def targets_of(state: State, framework: Framework, task: Task | None) -> list[Target]:
     """Return what a forecast is about: a queued task, or the next of each shape that waits."""
     if task is not None:
-        (role, shape), number = framework.queues.position(task)
-        return [Target(framework.framework_id, role, shape, number)]
+        return list(targets_of_queued(framework, [task.task_id]).values())
     waiting = state.allocator.queries.waiting_for(framework.framework_id)
     return [Target(framework.framework_id, *each) for each in waiting[:MOST_SHAPES]]
+
+
+def targets_of_queued(framework: Framework, task_ids: Iterable[TaskId]) -> dict[TaskId, Target]:
+    """Return what forecasts of those of the tasks are about that are in queues. O(queued tasks)."""
+    return {
+        task_id: Target(framework.framework_id, role, shape, number)
+        for task_id, (role, shape), number in framework.queues.positions(task_ids)
+    }
 
 
 def picture_of(state: State, now: float) -> Generator[Pause, None, Picture | None]:

@@ -6,7 +6,7 @@ A group or a gang is one entry of its queue: it is placed as a whole.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -124,10 +124,22 @@ class TaskQueues:
         """Return the first entries of a queue; they stay in it."""
         return list(islice(self._queues[key].values(), number))
 
-    def position(self, task: Task) -> tuple[Key, int]:
-        """Return the queue of a task, and its entry's place there, from 1. O(tasks before it)."""
-        key, first = self._places[task.task_id]
-        return key, next(n for n, each in enumerate(self._queues[key], 1) if each == first)
+    def positions(self, task_ids: Iterable[TaskId]) -> Iterator[tuple[TaskId, Key, int]]:
+        """Yield the queue of each task that is in one, and its entry's place there, from 1.
+
+        O(tasks, and those before the last of them in their queues).
+        """
+        wanted: dict[Key, dict[TaskId, list[TaskId]]] = {}
+        for task_id in task_ids:
+            if task_id in self._places:
+                key, first = self._places[task_id]
+                wanted.setdefault(key, {}).setdefault(first, []).append(task_id)
+        for key, entries in wanted.items():
+            for number, first in enumerate(self._queues[key], 1):
+                for task_id in entries.pop(first, ()):
+                    yield task_id, key, number
+                if not entries:
+                    break
 
     def length(self, key: Key) -> int:
         """Return how many entries of this role and shape are queued."""

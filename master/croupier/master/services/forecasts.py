@@ -8,14 +8,22 @@ those of a framework that they may view, in the roles that they may view.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
-from typing import Final
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
+from itertools import islice
+from typing import Any, Final
 
 from croupier.master.allocator.pending_demand import Shape
 from croupier.master.allocator.picture import Picture
 from croupier.master.allocator.rehearsal import Target
-from croupier.master.core.effects import Pause
-from croupier.master.core.forecast import MOST_TASKS, Forecast, foretell, picture_of, targets_of
+from croupier.master.core.effects import PAUSE, Pause
+from croupier.master.core.forecast import (
+    MOST_TASKS,
+    Forecast,
+    foretell,
+    picture_of,
+    targets_of,
+    targets_of_queued,
+)
 from croupier.master.core.state import State
 from croupier.master.leadership.leadership import Leadership
 from croupier.master.services.visibility import Visibility
@@ -25,6 +33,7 @@ from croupier.model.ids import FrameworkId, TaskId
 from croupier.model.principal import Principal
 from croupier.process.time_slice import TimeSlice
 from croupier.v1 import operator_pb2 as pb
+from croupier.v1.task_pb2 import TASK_QUEUED
 from croupier.wire.resources import resources_to_wire
 
 # How long an answer serves.
@@ -32,8 +41,10 @@ KEPT_S: Final = 5.0
 # The pause after a forecast, in terms of the time that it took.
 _PAUSE: Final = 2.0
 _TOO_LARGE: Final = f"more than {MOST_TASKS:,} tasks run"
-# The targets, and the picture; None if it would be too large.
-_Seen = tuple[list[Target], Picture | None]
+# Tasks of a list that are foretold.
+MOST_LISTED: Final = 200
+# What is foretold, by any name; and the picture, None if it would be too large.
+_Seen = tuple[Mapping[Any, Target], Picture | None]
 
 
 class Forecasts:
@@ -43,7 +54,7 @@ class Forecasts:
         self._leadership, self._clock = leadership, clock
         self._one_at_a_time = asyncio.Lock()
         self._free_at = 0.0
-        self._latest: tuple[tuple[object, ...], float, list[pb.Forecast]] | None = None
+        self._latest: tuple[Hashable, float, dict[Hashable, pb.Forecast]] | None = None
 
     async def of(
         self, framework_id: FrameworkId, task_id: TaskId, caller: Principal
@@ -54,19 +65,43 @@ class Forecasts:
         not wait in a queue, and as `Leadership.read`.
         """
         key = (framework_id, task_id, caller)
+        found = await self._foretold(
+            key, lambda state, now: _seen(state, framework_id, task_id, caller, now)
+        )
+        return list(found.values())
+
+    async def add_to(self, tasks: Iterable[pb.TaskView]) -> None:
+        """Set the forecasts of the first `MOST_LISTED` of these tasks that wait in queues.
+
+        Raises as `Leadership.read`.
+        """
+        waiting = (each for each in tasks if each.status.state == TASK_QUEUED and not each.agent_id)
+        listed = {
+            (FrameworkId(each.framework_id), TaskId(each.task.task_id)): each
+            for each in islice(waiting, MOST_LISTED)
+        }
+        keys = tuple(listed)
+        found = await self._foretold(keys, lambda state, now: _seen_listed(state, keys, now))
+        for key, forecast in found.items():
+            listed[key].forecast.CopyFrom(forecast)
+
+    async def _foretold(
+        self, key: Hashable, seen: Callable[[State, float], Generator[Pause, None, _Seen]]
+    ) -> dict[Any, pb.Forecast]:
+        """Return the forecasts of what is `seen`, by its names; `key` identifies the request."""
         async with self._one_at_a_time:
             now, latest = self._clock.now(), self._latest
             if latest is not None and latest[0] == key and now - latest[1] <= KEPT_S:
                 return latest[2]
-
-            def seen(state: State) -> Generator[Pause, None, _Seen]:
-                return _seen(state, framework_id, task_id, caller, now)
-
             if self._free_at > now:
                 await asyncio.sleep(self._free_at - now)
                 now = self._clock.now()
-            whole: _Seen = await self._leadership.read(seen)
-            found = [_to_wire(each) for each in await _made(*whole)]
+            whole: _Seen = await self._leadership.read(lambda state: seen(state, now))
+            targets, picture = whole
+            # Members of a group or gang start together.
+            unique = list(dict.fromkeys(targets.values()))
+            made = {each.target: _to_wire(each) for each in await _made(unique, picture)}
+            found = {name: made[target] for name, target in targets.items()}
             self._latest, done_at = (key, now, found), self._clock.now()
             self._free_at = done_at + _PAUSE * (done_at - now)
             return found
@@ -87,7 +122,23 @@ def _seen(
         raise Conflict(f"task {task_id} does not wait in a queue: it is {where}")
     if task is not None and task_id in framework.queues.returning:
         raise Conflict(f"task {task_id} waits for the other runs of its gang to end")
-    targets = [each for each in targets_of(state, framework, task) if each.role in roles]
+    targets = {each: each for each in targets_of(state, framework, task) if each.role in roles}
+    picture = (yield from picture_of(state, now)) if targets else None
+    return targets, picture
+
+
+def _seen_listed(
+    state: State, keys: Iterable[tuple[FrameworkId, TaskId]], now: float
+) -> Generator[Pause, None, _Seen]:
+    """Return the targets of listed tasks; some may have left their queue since."""
+    listed: dict[FrameworkId, list[TaskId]] = {}
+    for framework_id, task_id in keys:
+        listed.setdefault(framework_id, []).append(task_id)
+    targets: dict[tuple[FrameworkId, TaskId], Target] = {}
+    for framework_id in filter(state.frameworks.__contains__, listed):
+        found = targets_of_queued(state.frameworks[framework_id], listed[framework_id])
+        targets |= {(framework_id, task_id): target for task_id, target in found.items()}
+        yield PAUSE
     picture = (yield from picture_of(state, now)) if targets else None
     return targets, picture
 

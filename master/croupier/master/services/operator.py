@@ -35,7 +35,6 @@ from croupier.master.services import views
 from croupier.master.services.execs import Execs
 from croupier.master.services.explanations import view_reasons
 from croupier.master.services.fit import view_fit
-from croupier.master.services.forecasts import Forecasts
 from croupier.master.services.operator_lists import OperatorLists
 from croupier.master.services.output_links import links_to, readable_tasks
 from croupier.master.services.reservations import view_reservation, wanted_from_wire
@@ -77,7 +76,6 @@ class OperatorService(OperatorLists):
         self._version = version
         self._roster, self._files, self._execs = roster, files, execs
         self._surveys = Surveys(leadership, clock, self._roster)
-        self._forecasts = Forecasts(leadership, clock)
 
     async def GetMaster(
         self, request: pb.GetMasterRequest, context: Context

@@ -5,6 +5,7 @@ from __future__ import annotations
 from croupier.master.access.caller import current_principal
 from croupier.master.leadership.leadership import Leadership
 from croupier.master.services import lists
+from croupier.master.services.forecasts import Forecasts
 from croupier.master.services.paging import Pages
 from croupier.master.services.stream import Context
 from croupier.master.services.views import WallTime
@@ -21,6 +22,7 @@ class OperatorLists(OperatorServiceServicer):
         self._leadership, self._clock = leadership, clock
         self._pages = Pages(leadership.read, clock)
         self._wall = WallTime(clock)
+        self._forecasts = Forecasts(leadership, clock)
 
     async def ListAgents(
         self, request: pb.ListAgentsRequest, context: Context
@@ -62,6 +64,8 @@ class OperatorLists(OperatorServiceServicer):
         """Return a page of the tasks that pass the filters."""
         listed = lists.all_tasks(request, self._wall, current_principal())
         found, token = await self._pages.page(listed, request)
+        if request.with_forecasts:
+            await self._forecasts.add_to(found)
         return pb.ListTasksResponse(tasks=found, next_page_token=token, now_ms=self._wall.now_ms)
 
     async def ListHolds(

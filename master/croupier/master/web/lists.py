@@ -89,6 +89,7 @@ TASKS: Final = ListedKind("tasks", lambda each: each.task.task_id)
 # Fields of requests that have other names than the parameters for them.
 _FIELDS: Final = {
     "commands": "with_commands",
+    "forecasts": "with_forecasts",
     "framework": "framework_id",
     "max_age": "max_age_ms",
     "min_age": "min_age_ms",
@@ -187,6 +188,7 @@ ROUTES: Final = (
         duration("min_age", "only tasks that are at least this old, such as `10m`"),
         duration("max_age", "only tasks that are at most this old"),
         flag("commands", "with their commands, labels and isolation"),
+        flag("forecasts", "foretell when those start that wait in queues, at most 200 of a page"),
     ),
     _one(AGENTS, "/agents/{agent_id}", pb.AgentView),
     _one(FRAMEWORKS, "/frameworks/{framework_id}", pb.FrameworkView),
