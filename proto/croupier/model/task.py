@@ -307,7 +307,9 @@ class TaskInfo:
     @property
     def unit_id(self) -> str:
         """The id of its group or gang; empty if it is in neither."""
-        return self.group_id or self.gang_id
+        if self.group is not None:
+            return self.group.group_id
+        return "" if self.gang is None else self.gang.gang_id
 
     @property
     def part(self) -> GroupPart:
@@ -326,7 +328,9 @@ class TaskInfo:
             needs |= {Feature.VOLUMES}
         if self.gang is not None:
             needs |= {Feature.GANGS}
-        if self.preemption.needs_agent or (self.gang is not None and self.gang.restarts):
+        if (self.preemption is not NO_PREEMPTION and self.preemption.needs_agent) or (
+            self.gang is not None and self.gang.restarts
+        ):
             needs |= {Feature.REQUEUE}
         if self.devices is not None:
             needs |= {Feature.DEVICES}

@@ -10,6 +10,7 @@ from croupier.model.executor import MAX_TASK_DATA, MAX_UPDATE_DATA, MAX_UPDATE_I
 from croupier.model.ids import check_id
 from croupier.model.isolation import MAX_COMPLETION_MS, NO_ISOLATION, NO_LIMITS
 from croupier.model.output_bound import NO_OUTPUT_BOUND
+from croupier.model.preemption import NO_PREEMPTION
 from croupier.model.scalar import format_scalar
 from croupier.model.secrets import MAX_SEALED, check_secret_names
 from croupier.model.task import Command, TaskInfo
@@ -45,7 +46,6 @@ def check_task(task: TaskInfo) -> None:
         raise InvalidRequest("the time to complete must be between 0 and 366 days")
     task.limits.check()
     task.output.check()
-    task.preemption.check()
     _check_limits(task)
     task.isolation.check()
     if task.volumes:
@@ -60,15 +60,21 @@ def check_task(task: TaskInfo) -> None:
             )
     if task.gang is not None:
         _check_member(task)
+    if task.preemption is not NO_PREEMPTION:
+        _check_preemption(task)
+    _check_executor(task)
+    if not task.executor_id:
+        check_command(task.command)
+
+
+def _check_preemption(task: TaskInfo) -> None:
+    task.preemption.check()
     is_alone = not task.unit_id and task.executor is None and not task.executor_id
     if task.preemption.needs_agent and not is_alone:
         raise InvalidRequest(
             "a task with a checkpoint signal, or that is to be requeued, is alone: in no group,"
             " gang or executor, and no executor"
         )
-    _check_executor(task)
-    if not task.executor_id:
-        check_command(task.command)
 
 
 def _check_member(task: TaskInfo) -> None:

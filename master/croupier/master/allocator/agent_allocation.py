@@ -20,7 +20,7 @@ A gang is one unit, which takes its members' parts of several agents at once; se
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.back_off import Party
@@ -267,9 +267,11 @@ class AgentAllocation:
             self._deal_gang(leaf, pending, places)
             return
         left, dealt = eligibility.left, eligibility.dealt.get(leaf)
-        parts: list[Parts] = []
+        parts: Sequence[Parts] = ()
         if pending is None:
             resources = room
+        elif self._agent.inventory is None:
+            resources = pending.demand.unit.carve(room, units)
         else:
             unit, needs = pending.demand.unit, pending.needs
             resources, parts = self._agent.carve(unit, needs, room, units)

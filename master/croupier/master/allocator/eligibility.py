@@ -243,9 +243,13 @@ class Eligibility:
         return self._scarce_for_others(NOTHING) or Fit(None, 1, room)
 
     def _check_shape(self, leaf: Leaf, pending: PendingDemand) -> Fit | Rejection:
-        excluded = self._excluded(pending)
-        if excluded is not None:
-            return excluded
+        if not pending.left:
+            return Rejection(Cause.NO_DEMAND, "all units are offered")
+        unmet = self._unmet(pending)
+        if unmet is not None:
+            agent_id = bound_to((unmet,))
+            text = Text("does not pass {}", unmet) if not agent_id else Text(BOUND, agent_id)
+            return Rejection(Cause.CONSTRAINT, text)
         if pending.gang is not None:
             return self._check_gang(leaf, pending)
         demand, unit = pending.demand, pending.demand.unit
@@ -271,13 +275,9 @@ class Eligibility:
         if units < least:
             return self._does_not_fit(leaf, pending, units, least, room)
         if leaf.limited:
-            owner = self._agent.owner
-            room_left = limits.headroom(leaf, owner)
-            whole, units = units, limits.units_within(unit.scalars, room_left, units)
+            units = self._within_limits(leaf, pending, units, least)
             if units < least:
                 return self._over_limit(leaf, unit, least)
-            if units < whole and self._agent.filters and pending.shape is None:
-                self.blocked[leaf] = True
         is_first = dealt is None or not dealt.offered
         if is_first and self._agent.filters and pending.shape is None:
             # In the order `spread` a framework is dealt one unit at a time: check that alone.
@@ -288,16 +288,13 @@ class Eligibility:
                 return refused
         return self._scarce_for_others(unit) or Fit(pending, least, room)
 
-    def _excluded(self, pending: PendingDemand) -> Rejection | None:
-        """Reject a demand of which all units are offered, or whose constraints the agent fails."""
-        if not pending.left:
-            return Rejection(Cause.NO_DEMAND, "all units are offered")
-        unmet = self._unmet(pending)
-        if unmet is None:
-            return None
-        agent_id = bound_to((unmet,))
-        text = Text("does not pass {}", unmet) if not agent_id else Text(BOUND, agent_id)
-        return Rejection(Cause.CONSTRAINT, text)
+    def _within_limits(self, leaf: Leaf, pending: PendingDemand, units: int, least: int) -> int:
+        """Return how many of these units the limits of the leaf leave room for."""
+        headroom = limits.headroom(leaf, self._agent.owner)
+        within = limits.units_within(pending.demand.unit.scalars, headroom, units)
+        if least <= within < units and self._agent.filters and pending.shape is None:
+            self.blocked[leaf] = True
+        return within
 
     def _over_limit(self, leaf: Leaf, unit: Resources, least: int) -> Rejection:
         self.blocked.setdefault(leaf, False)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final
 
 from sortedcontainers import SortedList
 
@@ -174,6 +174,10 @@ class Turn(IntEnum):
     NEVER = 2
 
 
+# Read often, and a member of an enumeration is slow to look up.
+_NEVER: Final = Turn.NEVER
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class RoleNode(Branch):
     """A role.
@@ -309,7 +313,7 @@ class Leaf(Node):
             and self.is_member
             and (not self.is_suppressed or bool(self.queued))
             and self.parked_by is None
-            and self.role_node.turn is not Turn.NEVER
+            and self.role_node.turn is not _NEVER
             and self.has_pending
         )
 

@@ -92,6 +92,7 @@ class PendingDemand:
     Attributes:
         demand: the demand; launches reduce its count.
         shape: of the submitted tasks that it counts; None if the framework declared it.
+        gang: the members of the gang that it stands for; None if it is of no gang.
         outstanding: units of it in offers that were not answered yet.
         needs: what its tasks need of named devices; empty if any will do.
         unmet: the first constraint that each checked agent does not pass; None if it passes all.
@@ -104,6 +105,7 @@ class PendingDemand:
 
     __slots__ = (
         "demand",
+        "gang",
         "gathers",
         "missed_at",
         "misses",
@@ -122,16 +124,11 @@ class PendingDemand:
         elif demand.devices is not None:
             self.needs = needs_of(demand.unit, demand.devices)
         self.unmet: dict[AgentId, Constraint | None] = {}
-        gang = self.gang
-        self.pieces = (demand.unit,) if gang is None else gang.units
+        self.gang = None if shape is None else shape.gang
+        self.pieces = (demand.unit,) if self.gang is None else self.gang.units
         self.misses: dict[AgentId, Resources] = {}
         self.missed_at = -1
         self.gathers = ""
-
-    @property
-    def gang(self) -> GangShape | None:
-        """The members of the gang that it stands for; None if it is of no gang."""
-        return None if self.shape is None else self.shape.gang
 
     @property
     def left(self) -> int:

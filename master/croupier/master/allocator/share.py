@@ -20,7 +20,7 @@ class Totals:
     the order of shares does not change, and the old scale is kept.
 
     Attributes:
-        amounts: thousandths of each resource's unit; none is 0.
+        amounts: thousandths of each resource's unit; none is 0. A change makes a new mapping.
         factors: by resource, the factor that makes a held amount a share in the present scale. As
             of the last `refresh`.
     """
@@ -35,13 +35,13 @@ class Totals:
 
     def add(self, scalars: Mapping[str, int], sign: int = 1) -> None:
         """Add an agent's resources, or subtract them with `sign` -1."""
+        if not scalars:
+            return
+        amounts = dict(self.amounts)
         for name, milli in scalars.items():
-            total = self.amounts.get(name, 0) + sign * milli
-            if total:
-                self.amounts[name] = total
-            else:
-                del self.amounts[name]
-            self._touched = True
+            amounts[name] = amounts.get(name, 0) + sign * milli
+        self.amounts = {name: milli for name, milli in amounts.items() if milli}
+        self._touched = True
 
     @property
     def is_stale(self) -> bool:
@@ -65,7 +65,7 @@ class Totals:
     def refresh(self) -> None:
         """Rescale to the changed totals; every key must be computed again after this."""
         scale = lcm(*self.amounts.values()) if self.amounts else 1
-        self._scaled = dict(self.amounts)
+        self._scaled = self.amounts
         self.factors = {name: scale // total for name, total in self.amounts.items()}
         self._touched = False
 

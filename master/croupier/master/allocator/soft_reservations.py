@@ -105,7 +105,8 @@ class SoftReservations:
     def discard(self, agent_id: AgentId) -> None:
         """End the reservation of the agent."""
         self._own.until.pop((self, agent_id), None)
-        self._promised.pop(agent_id, None)
+        if self._promised:
+            self._promised.pop(agent_id, None)
         if self._shared is not None:
             self._shared.until.pop((self, agent_id), None)
 

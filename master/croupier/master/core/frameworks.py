@@ -111,7 +111,7 @@ class Framework:
 
     def account(self, role: Role, labels: Labels = ()) -> Account:
         """Return the account of its offers in a role, or of its tasks with these labels."""
-        return Account(role, self.name, self.owner, account_label(labels))
+        return Account(role, self.name, self.owner, account_label(labels) if labels else "")
 
     @property
     def is_removed(self) -> bool:
@@ -165,11 +165,11 @@ class Framework:
     def remove_task(self, task: Task) -> None:
         """Remove a task; its group or gang ends with the last one."""
         del self.tasks[task.task_id]
-        for units, unit_id in ((self.groups, task.info.group_id), (self.gangs, task.info.gang_id)):
-            if unit_id:
-                del units[unit_id][task.task_id]
-                if not units[unit_id]:
-                    del units[unit_id]
+        if unit_id := task.info.unit_id:
+            units = self.groups if task.info.group is not None else self.gangs
+            del units[unit_id][task.task_id]
+            if not units[unit_id]:
+                del units[unit_id]
 
     def has_used(self, task_id: TaskId) -> bool:
         """Return whether a task of this id runs or has run."""

@@ -19,16 +19,16 @@ from croupier.master.core.usage_records import deletions, record_of
 
 def begin_step(state: State, now: float) -> None:
     """Begin a step of the core at `now`. O(1), and O(holds that the last step changed)."""
-    count_changes(state)
-    state.usage.set_time(now)
+    usage = state.usage
+    if usage.touched_holds or usage.capacity is not state.allocator.queries.total:
+        count_changes(state)
+    usage.set_time(now)
 
 
 def count_changes(state: State) -> None:
     """Count what the last step changed: the capacity, and the idle part of holds."""
     usage = state.usage
     usage.set_capacity(state.allocator.queries.total)
-    if not usage.touched_holds:
-        return
     for hold_id in usage.touched_holds:
         hold = state.holds.get(hold_id)
         if hold is None or not hold.is_charged:

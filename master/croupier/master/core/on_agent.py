@@ -146,7 +146,7 @@ def _on_statuses(state: State, agent: Agent, event: AgentReported, now: float) -
         is_own = status.agent_id == agent.agent_id and status.sequence > 0
         if is_own and status.state in REPORTABLE and on_line.may_succeed(agent, status):
             task = agent.tasks.get((status.framework_id, status.task_id))
-            if task is not None and ends_run(state, task, status):
+            if task is not None and task.requeue is not None and ends_run(state, task, status):
                 yield from requeue(state, task, status)
             else:
                 yield from on_line.on_update(state, agent, status, now)

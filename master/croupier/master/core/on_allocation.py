@@ -38,7 +38,8 @@ def offer(state: State, grant: Grant, lease_s: float, now: float) -> Iterator[Ef
     agent.offers[made.offer_id] = made
     state.deadlines.set(OfferExpiry(made.offer_id), _review_at(state, made, now))
     state.usage.offer(framework.account(made.role), made.resources.scalars)
-    state.usage.touch(made.hold_id)
+    if hold is not None:
+        state.usage.touch(hold.hold_id)
     description = agent.describe()
     message = Offered(made.offer_id, description, made.role, made.resources, lease_s, made.hold_id)
     yield Send(framework.session, message)
@@ -55,7 +56,8 @@ def end_offer(
     del state.agents[offer.agent_id].offers[offer.offer_id]
     state.deadlines.cancel(OfferExpiry(offer.offer_id))
     state.usage.offer(framework.account(offer.role), offer.resources.scalars, -1)
-    state.usage.touch(offer.hold_id)
+    if offer.hold_id:
+        state.usage.touch(offer.hold_id)
     return Happened(
         OfferEnded(offer.offer_id, offer.framework_id, outcome, now - offer.made_at, message)
     )

@@ -16,8 +16,18 @@ from croupier.master.core.tasks import Delivery, Task, TaskHold
 from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, RecallTask
 from croupier.model.ids import NO_HOLD, AgentId, FrameworkId, TaskId
 from croupier.model.resources import NOTHING
-from croupier.model.task import MASTER_SEQUENCE, NO_TASK, TRANSITIONS, Reason, TaskState, TaskStatus
+from croupier.model.task import (
+    MASTER_SEQUENCE,
+    NO_TASK,
+    TERMINAL,
+    TRANSITIONS,
+    Reason,
+    TaskState,
+    TaskStatus,
+)
 
+# States in which a task is no longer with its gang.
+_LEFT = TERMINAL | {TaskState.UNREACHABLE}
 # About 100 KB. A framework that leaves too much unread is disconnected.
 UPDATES_AT_ONCE = 500
 
@@ -272,8 +282,7 @@ def _apply(state: State, task: Task, status: TaskStatus) -> Iterator[Effect]:
         return
     is_new = status.state != task.state
     task.move(status)
-    has_left = status.state.is_terminal or status.state is TaskState.UNREACHABLE
-    if is_new and has_left and task.info.gang is not None:
+    if is_new and task.info.gang is not None and status.state in _LEFT:
         state.ended_members.append(task)
     if status.state.is_terminal:
         was_killed = task.kill is not None and task.kill.reason is Reason.PREEMPTED

@@ -97,7 +97,8 @@ def steps(state: State, event: Event, now: float) -> Iterator[Step]:
             yield Answer(request, (yield from _query_result(state, query)))
         case _:
             assert_never(event)
-    yield from settle_gangs(state, now)
+    if state.ended_members:
+        yield from settle_gangs(state, now)
 
 
 def _on_time(state: State, event: TimeEvent, now: float) -> Iterator[Effect]:

@@ -205,13 +205,15 @@ def _begin_use(state: State, task: Task) -> None:
     framework = state.frameworks[task.framework_id]
     task.account = framework.account(task.role, task.info.labels)
     state.usage.use(task.account, task.info.resources.scalars)
-    state.usage.touch(task.hold_id)
+    if task.hold_id:
+        state.usage.touch(task.hold_id)
 
 
 def _end_use(state: State, task: Task) -> None:
     assert task.account is not None
     state.usage.use(task.account, task.info.resources.scalars, -1)
-    state.usage.touch(task.hold_id)
+    if task.hold_id:
+        state.usage.touch(task.hold_id)
 
 
 def count_end(state: State, task: Task, usage: Usage | None) -> None:

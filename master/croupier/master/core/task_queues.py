@@ -51,8 +51,12 @@ def shape_of(unit: Sequence[TaskInfo], placement: Placement) -> Shape:
 
 def longest_ms(unit: Sequence[TaskInfo]) -> int:
     """Return the declared time of the task that may run longest; 0 if one may run for ever."""
-    times = [info.max_completion_ms for info in unit]
-    return max(times) if all(times) else 0
+    longest = 0
+    for info in unit:
+        if not info.max_completion_ms:
+            return 0
+        longest = max(longest, info.max_completion_ms)
+    return longest
 
 
 class TaskQueues:

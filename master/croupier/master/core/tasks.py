@@ -213,7 +213,7 @@ class Task:
     @property
     def is_counted(self) -> bool:
         """Whether it counts as used by its role and framework."""
-        return self.is_active or self.is_absent
+        return self.hold is TaskHold.ACTIVE or self.hold is TaskHold.ABSENT
 
     def record(self, is_acknowledged: bool = False) -> TaskRecord:
         """Return the task's record; `is_acknowledged`: its terminal status was acknowledged."""

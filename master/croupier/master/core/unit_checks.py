@@ -95,10 +95,11 @@ def _error_of_all(
             check_parts(group_id, [task.part for task in tasks])
         if group_id in framework.groups:
             raise Conflict(f"the framework has a group {group_id} already; use another id")
-        if tasks[0].gang is not None:
+        gang = tasks[0].gang
+        if gang is not None:
             check_gang([task.gang for task in tasks])
-        if tasks[0].gang_id in framework.gangs:
-            raise Conflict(f"the framework has a gang {tasks[0].gang_id} already; use another id")
+            if gang.gang_id in framework.gangs:
+                raise Conflict(f"the framework has a gang {gang.gang_id} already; use another id")
         check_all(tasks)
     except CroupierError as error:
         return error

@@ -117,7 +117,8 @@ class UnitLaunch:
 
     def check_all(self, tasks: Sequence[TaskInfo]) -> None:
         """Check the unit against what changed after the offer was made; raises Conflict."""
-        self._check_reserved(tasks)
+        if self.state.allocator.reservations.of(self.accepted.agent_id):
+            self._check_reserved(tasks)
         self._check_limits(tasks)
 
     def launch(self, infos: Sequence[TaskInfo]) -> Iterator[Effect]:
@@ -165,7 +166,7 @@ class UnitLaunch:
     def _task(self, info: TaskInfo) -> Task:
         framework, agent_id = self.accepted.framework, self.accepted.agent_id
         framework_id, part = framework.framework_id, self.parts[info.task_id]
-        if part.resources != info.resources:
+        if part.resources is not info.resources and part.resources != info.resources:
             # Such as gpus:2, which are certain ones now.
             info = replace(info, resources=part.resources)
         return Task(

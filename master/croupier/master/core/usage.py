@@ -11,6 +11,7 @@ master counts the time since then for the tasks that it finds in the store, up t
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -43,8 +44,8 @@ class Meter:
     that change.
     """
 
-    amount: Amounts = field(default_factory=dict)
-    offset: Amounts = field(default_factory=dict)
+    amount: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    offset: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def __bool__(self) -> bool:
         return bool(self.amount or self.offset)
@@ -54,26 +55,26 @@ class Meter:
         amount, offset = self.amount, self.offset
         for name, milli in scalars.items():
             change = sign * milli
-            amount[name] = amount.get(name, 0) + change
-            offset[name] = offset.get(name, 0) - change * at_ms
+            amount[name] += change
+            offset[name] -= change * at_ms
 
     def add(self, sums: Mapping[str, int]) -> None:
         """Add to the sum over time."""
         for name, milli in sums.items():
-            self.offset[name] = self.offset.get(name, 0) + milli
+            self.offset[name] += milli
 
     def sums(self, at_ms: int) -> Amounts:
         """Return the sum over time; no zero."""
-        sums = {
-            name: self.amount.get(name, 0) * at_ms + milli for name, milli in self.offset.items()
-        }
+        sums = {name: self.amount[name] * at_ms + milli for name, milli in self.offset.items()}
         return {name: milli for name, milli in sums.items() if milli}
 
     def take(self, at_ms: int) -> Amounts:
         """Return the sum over time, and begin a new one."""
         sums = self.sums(at_ms)
-        self.amount = {name: milli for name, milli in self.amount.items() if milli}
-        self.offset = {name: -milli * at_ms for name, milli in self.amount.items()}
+        for name in [name for name, milli in self.amount.items() if not milli]:
+            del self.amount[name]
+        self.offset.clear()
+        self.offset.update((name, -milli * at_ms) for name, milli in self.amount.items())
         return sums
 
 
@@ -124,6 +125,7 @@ class UsageLedger:
     Attributes:
         history: the sums of the steps that are closed.
         closed_ms: the wall-clock time at the end of the last step; None before the first.
+        capacity: the capacity of the cluster, which nobody changes.
         by_role: what each role used in this term up to the last step, with all roles below it.
         touched_holds: holds of which the idle part may have changed in this step of the core.
     """
@@ -140,10 +142,10 @@ class UsageLedger:
         self.by_role: dict[Role, Amounts] = {}
         self.touched_holds: dict[HoldId, None] = {}
         self._now_ms = self._began_ms = round(now * 1000)
-        self._meters: dict[Account, _Meters] = {}
+        self._meters: defaultdict[Account, _Meters] = defaultdict(_Meters)
         self._holds: dict[HoldId, tuple[Account, Mapping[str, int]]] = {}
         self._capacity = Meter()
-        self._totals: Mapping[str, int] = {}
+        self.capacity: Mapping[str, int] = {}
         self._found: list[tuple[Meter, Amounts]] | None = None
 
     def note_found(self) -> None:
@@ -162,15 +164,15 @@ class UsageLedger:
 
     def use(self, account: Account, scalars: Mapping[str, int], sign: int = 1) -> None:
         """Count resources that tasks begin to use, or with the sign -1 no longer use."""
-        self._of(account).used.change(scalars, sign, self._now_ms)
+        self._meters[account].used.change(scalars, sign, self._now_ms)
 
     def hold(self, account: Account, scalars: Mapping[str, int], sign: int = 1) -> None:
         """Count resources of holds that are idle from now on, or with the sign -1 no longer."""
-        self._of(account).held.change(scalars, sign, self._now_ms)
+        self._meters[account].held.change(scalars, sign, self._now_ms)
 
     def offer(self, account: Account, scalars: Mapping[str, int], sign: int = 1) -> None:
         """Count resources that are offered from now on, or with the sign -1 no longer."""
-        self._of(account).offered.change(scalars, sign, self._now_ms)
+        self._meters[account].offered.change(scalars, sign, self._now_ms)
 
     def measure(self, account: Account, asked: Mapping[str, int], usage: Usage) -> None:
         """Count a task that has ended, with what it asked for and what its agent measured.
@@ -181,7 +183,7 @@ class UsageLedger:
         run_ms, peak = usage.run_ms, usage.memory_peak
         if not (run_ms and peak):
             return
-        meters = self._of(account)
+        meters = self._meters[account]
         used = {"cpus": usage.cpu_ms * MILLI, "mem": peak * MILLI // MIB * run_ms}
         for name, milli in used.items():
             whole = asked.get(name, 0) * run_ms
@@ -190,9 +192,8 @@ class UsageLedger:
             meters.wasted.add({name: max(0, whole - milli)})
 
     def touch(self, hold_id: HoldId) -> None:
-        """Note that the idle part of a hold may have changed; do nothing without an id."""
-        if hold_id:
-            self.touched_holds[hold_id] = None
+        """Note that the idle part of a hold may have changed."""
+        self.touched_holds[hold_id] = None
 
     def set_held(
         self, hold_id: HoldId, account: Account | None, scalars: Mapping[str, int] | None = None
@@ -207,12 +208,9 @@ class UsageLedger:
 
     def set_capacity(self, capacity: Mapping[str, int]) -> None:
         """Note the capacity of the cluster from now on. O(resources)."""
-        if capacity == self._totals:
-            return
-        before, self._totals = self._totals, dict(capacity)
-        names = {**before, **capacity}
-        changes = {name: capacity.get(name, 0) - before.get(name, 0) for name in names}
-        self._capacity.change(changes, 1, self._now_ms)
+        self._capacity.change(self.capacity, -1, self._now_ms)
+        self._capacity.change(capacity, 1, self._now_ms)
+        self.capacity = capacity
 
     def close(self, wall_ms: int) -> Closed:
         """End an accounting step at the time of `set_time`, which is `wall_ms` on the wall clock.
@@ -278,9 +276,3 @@ class UsageLedger:
     def accounts(self) -> list[Account]:
         """Return the accounts that have or had resources since the last step."""
         return list(self._meters)
-
-    def _of(self, account: Account) -> _Meters:
-        meters = self._meters.get(account)
-        if meters is None:
-            meters = self._meters[account] = _Meters()
-        return meters

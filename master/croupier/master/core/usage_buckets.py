@@ -184,7 +184,10 @@ class UsageHistory:
 
 def account_label(labels: Labels) -> str:
     """Return the value of the label `cost-center`; empty if there is none."""
-    return next((value[:MAX_ACCOUNT_LABEL] for key, value in labels if key == ACCOUNT_LABEL), "")
+    for key, value in labels:
+        if key == ACCOUNT_LABEL:
+            return value[:MAX_ACCOUNT_LABEL]
+    return ""
 
 
 def dominant_ms(used: Mapping[str, int], capacity: Mapping[str, int], counted_ms: int) -> int:
