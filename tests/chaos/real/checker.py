@@ -102,7 +102,7 @@ def check_tasks(
             found += _check_end(work, history, executor, ran, excused.get(task_id))
         found += _check_groups(works, mine)
     for task_id, pids in ran.starts.items():
-        if len(pids) > 1 and not works(task_id).is_requeued:
+        if len(pids) > 1 and not works(task_id).may_run_again:
             found.append(Violation("ran_twice", task_id, f"as {pids}"))
         if task_id not in known:
             found.append(Violation("ran_unasked", task_id, "no framework requested it"))
@@ -179,8 +179,8 @@ def _check_order(work: Work, history: History) -> Iterator[Violation]:
         due = 1 + (before.sequence if before else 0)
         if before is not None and _is_end(before):
             yield Violation("reported_after_end", task_id, update.state)
-        elif work.is_requeued and update.state == "STARTING" and update.sequence > due:
-            # The master itself takes the end of a run after which a task is requeued.
+        elif work.may_run_again and update.state == "STARTING" and update.sequence > due:
+            # The master itself takes the end of a run after which a task is queued again.
             continue
         elif update.sequence not in (due, MASTER_SEQUENCE) and not update.is_reconciled:
             yield Violation("skipped", task_id, f"{update.sequence} came when {due} was due")
@@ -234,8 +234,8 @@ def _untrue(work: Work, end: Update, history: History, ran: Ledger, excuse: Excu
             return "it started" if started else ""
         case TaskState.DROPPED if end.reason == "AGENT_RESTARTED":
             # The launch was lost, and the agent that returned has no room for it any more.
-            # An earlier run of a task that was requeued may have.
-            return "it started" if started and not work.is_requeued else ""
+            # An earlier run may have.
+            return "it started" if started and not work.may_run_again else ""
     return "nothing explains that"
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from math import inf
 
 from tests.chaos.real.checker import History, Violation, histories
 from tests.chaos.real.journal import Entry
@@ -48,42 +50,51 @@ def _check_gang(
     for rank, each in told.items():
         if (each.rank, each.size) != (str(rank), str(gang[rank].size)):
             yield Violation("gang_rank", gang_id, f"rank {rank} was told {each}")
-    if len({each.hosts for each in told.values()}) > 1:
+    # An agent that was unreachable may begin a run before the last ones of the others.
+    if len({each.hosts for each in told.values()}) > 1 and not gang[0].restarts:
         yield Violation("gang_rank", gang_id, f"its tasks were told different hosts: {told}")
-    over_at = _over_at(gang, ran)
-    if over_at is None:
-        return
+    moments = _moments(gang, ran)
     for work in gang:
-        late_s = (_last_seen(work, known[work.task_id], ran) or over_at) - over_at
-        if late_s > GRACE_S + APART_S:
-            yield Violation("gang_half", gang_id, f"{work.task_id} ended {late_s:.1f} s later")
+        for began, ended in _runs(work, known[work.task_id], ran):
+            late_s = max((ended - at for at in moments if began <= at), default=0.0)
+            if late_s > GRACE_S + APART_S:
+                yield Violation("gang_half", gang_id, f"{work.task_id} ended {late_s:.1f} s later")
 
 
-def _over_at(gang: Sequence[Work], ran: Ledger) -> float | None:
-    """Return when a gang that has begun could not run as a whole any more; None if it could."""
+def _moments(gang: Sequence[Work], ran: Ledger) -> list[float]:
+    """Return when the members that have begun could not run as a whole any more."""
     began = [ran.notes["began", each.task_id] for each in gang]
-    ends = [ran.notes["done", each.task_id] for each in gang if each.ends_gang]
-    moments = [times[0] for times in ends if times]
-    if any(began) and not all(began):
+    moments = [at for each in gang if each.ends_gang for at in ran.notes["done", each.task_id]]
+    if any(began) and not all(began) and not gang[0].restarts:
         moments.append(min(times[0] for times in began if times))
-    return min(moments, default=None)
+    return moments
 
 
-def _last_seen(work: Work, history: History, ran: Ledger) -> float | None:
-    """Return when a member ended; one that was killed with SIGKILL, when its end was reported."""
-    if not ran.notes["began", work.task_id]:
-        return None
-    noted = ran.notes["done", work.task_id] + ran.notes["stopped", work.task_id]
-    return min(noted or [end.time_s for end in history.ends()], default=None)
+def _runs(work: Work, history: History, ran: Ledger) -> Iterator[tuple[float, float]]:
+    """Yield when each run of a member began and ended, if it is known.
+
+    The end of the last one is known from its report if it was killed with SIGKILL.
+    """
+    began = ran.notes["began", work.task_id]
+    noted = sorted(ran.notes["done", work.task_id] + ran.notes["stopped", work.task_id])
+    told = [end.time_s for end in history.ends()]
+    for at, following in pairwise([*began, inf]):
+        ends = [end for end in noted if at <= end < following]
+        if following == inf:
+            ends += told
+        if ends:
+            yield at, ends[0]
 
 
 def _check_runs(work: Work, ran: Ledger) -> Iterator[Violation]:
     task_id = work.task_id
     if ran.notes["twice", task_id]:
         yield Violation("ran_twice", task_id, "at the same time")
+    runs, saved = len(ran.starts[task_id]), len(ran.notes["saved", task_id])
+    if work.gang and runs - 1 > work.restarts:
+        yield Violation("ran_twice", task_id, f"{runs} runs, with {work.restarts} restarts")
     if not work.is_requeued:
         return
-    runs, saved = len(ran.starts[task_id]), len(ran.notes["saved", task_id])
     if runs - 1 > saved:
         yield Violation("ran_twice", task_id, f"{runs} runs, of which {saved} were to be saved")
     if len(ran.notes["stopped", task_id]) > saved:

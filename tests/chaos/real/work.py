@@ -28,11 +28,13 @@ EVADES = (
 LIMIT = "disk:1MB"
 
 # Notes the times of its run, and what its agent tells it of its gang and of its devices. Two runs
-# of it at one time would have one lock. SIGUSR1 asks it to save its state.
+# of it at one time would have one lock; of gangs, two on one agent, since a gang starts again while
+# an agent is unreachable. SIGUSR1 asks it to save its state.
 MINUTES = (
     'I="$1" L="$2"; note() { echo "$1 $I $(date +%s.%N)" >>"$L"; };'
     ' trap "note saved" USR1; trap "note stopped; kill -9 \\$!; exit 75" TERM;'
-    ' exec 9>>"$L.$I"; flock -n 9 || note twice; echo "start $I $$" >>"$L";'
+    ' exec 9>>"$L.$I${CROUPIER_RANK:+.$CROUPIER_AGENT_ID}"; flock -n 9 || note twice;'
+    ' echo "start $I $$" >>"$L";'
     ' echo "told $I ${CROUPIER_RANK:--} ${CROUPIER_SIZE:--} ${CROUPIER_GANG_HOSTS:--}'
     ' ${CROUPIER_DEVICES:--} ${CROUPIER_DEVICE_PARTS:--}" >>"$L"; note began;'
     ' (trap "" TERM USR1; exec sleep "$3" 9>&-) &'
@@ -87,6 +89,7 @@ class Work:
         gang: the id of its gang; empty if it is in none.
         rank, size: its place in its gang, and the number of members.
         leads: whether its end ends the others of its gang, whatever its code.
+        restarts: how often its gang starts again after it has failed.
         gpus: the part of a device, or the number of devices, that it has.
     """
 
@@ -103,6 +106,7 @@ class Work:
     rank: int = 0
     size: int = 0
     leads: bool = False
+    restarts: int = 0
     gpus: float = 0.0
 
     @property
@@ -118,6 +122,11 @@ class Work:
     def is_requeued(self) -> bool:
         """Return whether it runs again when it is preempted."""
         return AGAIN in self.task_id
+
+    @property
+    def may_run_again(self) -> bool:
+        """Return whether it may have further runs."""
+        return self.is_requeued or self.restarts > 0
 
     @property
     def ends_gang(self) -> bool:
@@ -279,10 +288,11 @@ def _member(seed: int, stem: str, number: int) -> Work:
     size, first = map(int, stem.rpartition(GANG)[2].split("x"))
     rng = random.Random(f"{seed}/{stem}")
     how, ending = rng.choice(("leader", "failure", "kill", "finish")), rng.randrange(size)
-    seconds = round(rng.uniform(0.2, 3.0), 3)
+    seconds, restarts = round(rng.uniform(0.2, 3.0), 3), rng.choice((0, 0, 1, 2))
     member = Work(
-        f"{stem}-{number}", ENDLESS_S, 0, gang=f"{stem}-{first}", rank=number - first, size=size
-    )
+        f"{stem}-{number}", ENDLESS_S, 0, gang=f"{stem}-{first}", rank=number - first, size=size,
+        restarts=restarts,
+    )  # fmt: skip
     if how == "finish":
         return replace(member, seconds=round(seconds * (member.rank + 1) / size, 3))
     if member.rank != ending:

@@ -259,7 +259,7 @@ class Workload(Framework):
         stem = f"{self.name}{GANG}{size}x{first}"
         members = [work_of(self._seed, stem, number) for number in numbers]
         spread = "host" if size == 2 and self._rng.random() < 0.5 else ""
-        gang = Gang(members[0].gang, spread=spread)
+        gang = Gang(members[0].gang, spread=spread, restarts=members[0].restarts)
         self._answered(await self.submit(self._asked(members), gang=gang))
 
     def _asked(self, chosen: list[Work]) -> list[Task]:

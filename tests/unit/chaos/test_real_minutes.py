@@ -44,6 +44,7 @@ def found(ran: str, *entries: Entry) -> list[str]:
         (f"{GANG};began g-1 5;began g-2 5;done g-1 6", [end("g-2", 8)], []),
         (f"{GANG};began g-2 5", [end("g-2", 60)], ["gang_half"]),
         (f"{GANG};began g-2 5", [end("g-2", 8)], []),
+        (f"{GANG};start g-1 7;start g-1 8", [], ["ran_twice"]),
         ("told g-1 1 2 a1,a2 - -", [], ["gang_rank"]),
         ("told g-1 0 3 a1,a2 - -", [], ["gang_rank"]),
         ("told g-1 0 2 a1,a2 - -;told g-2 1 2 a1,a3 - -", [], ["gang_rank"]),
