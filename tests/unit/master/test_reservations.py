@@ -340,7 +340,7 @@ def test_it_is_deleted() -> None:
     wait(world, 31)
     ended = world.ask(DeleteReservation(1, ReservationId("R"), "operator:1"))
     assert isinstance(ended, ReservationStatus)
-    assert ended.state is ReservationState.ANNOUNCED
+    assert ended.reservation.state is ReservationState.ANNOUNCED
     assert not world.state.reservations
     assert world.offers(world.framework("other"))
     assert isinstance(world.refused(DeleteReservation(1, ReservationId("R"))), NotFound)
@@ -380,12 +380,13 @@ def test_who_may_reserve_and_of_which_agents() -> None:
     assert [agent for agent, _ in status.agents] == ["a2"]
     assert isinstance(world.refused(create(name="op")), Conflict)
     for name, error in (("viewer", "may not"), ("nobody", "no reservation")):
-        delete = DeleteReservation(1, status.reservation_id, "", caller(name))
+        delete = DeleteReservation(1, status.reservation.reservation_id, "", caller(name))
         refusal = world.refused(delete)
         assert isinstance(refusal, CroupierError)
         assert error in str(refusal)
     assert isinstance(
-        world.ask(DeleteReservation(1, status.reservation_id, "", caller("op"))), ReservationStatus
+        world.ask(DeleteReservation(1, status.reservation.reservation_id, "", caller("op"))),
+        ReservationStatus,
     )
 
 

@@ -260,17 +260,8 @@ def _release(state: State, reservation: Reservation) -> None:
 def _changed(
     reservation: Reservation, change: ReservationChange, tasks: int = 0, operator: str = ""
 ) -> Happened:
-    return Happened(
-        ReservationChanged(
-            reservation.reservation_id,
-            reservation.role,
-            change,
-            reservation.agent_ids,
-            reservation.missing,
-            tasks,
-            operator,
-        )
-    )
+    about = (reservation.reservation_id, reservation.role, change, reservation.agent_ids)
+    return Happened(ReservationChanged(*about, reservation.missing, tasks, operator))
 
 
 def _next_due(state: State, reservation: Reservation, now: float) -> float:

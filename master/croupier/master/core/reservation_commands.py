@@ -14,7 +14,6 @@ from croupier.master.core.reservations import (
     MAX_RESERVATIONS,
     NewReservation,
     Reservation,
-    ReservationState,
 )
 from croupier.master.core.state import State
 from croupier.model import ids
@@ -28,20 +27,16 @@ class ReservationStatus:
     """A reservation at one moment.
 
     Attributes:
+        reservation: a copy of it.
         agents: the chosen agents that may be viewed, by id, with their hostnames.
-        missing: how many agents it lacks.
         others: how many tasks of others on its agents may still run at its begin.
         may_preempt: whether such tasks are preempted.
     """
 
-    reservation_id: ids.ReservationId
-    wanted: NewReservation
-    state: ReservationState
+    reservation: Reservation
     agents: tuple[tuple[ids.AgentId, str], ...]
-    missing: int
     others: int
     may_preempt: bool
-    made_by: str
 
 
 def reservation_status(
@@ -51,19 +46,15 @@ def reservation_status(
     permissions = state.permissions(viewer)
     others = on_reservation.others_on(state, reservation) if state.knows_wall else ()
     return ReservationStatus(
-        reservation.reservation_id,
-        reservation.wanted,
-        reservation.state,
+        replace(reservation),
         tuple(
             (agent_id, state.agents[agent_id].hostname)
             for agent_id in reservation.agent_ids
             if agent_id in state.agents
             and finds_agent(permissions, Action.OPERATE_AGENTS, agent_id)
         ),
-        reservation.missing,
         len(others),
         state.preemptor.may_preempt(reservation.role),
-        reservation.made_by,
     )
 
 
@@ -111,11 +102,8 @@ class CreateReservation(OperatorCommand[ReservationStatus]):
         reservation = Reservation(wanted.reservation_id, wanted, made_by, tuple(found))
         state.reservations[reservation.reservation_id] = reservation
         yield Save(reservation.record())
-        yield Happened(
-            ReservationMade(
-                reservation.reservation_id, wanted.role, reservation.agent_ids, self.operator
-            )
-        )
+        about = (reservation.reservation_id, wanted.role, reservation.agent_ids)
+        yield Happened(ReservationMade(*about, self.operator))
         yield from on_reservation.review_all(state, now)
         return reservation_status(state, reservation, self.caller)
 

@@ -110,17 +110,13 @@ def _administer(**more: Any) -> Requirement:
     return Requirement(action=Action.ADMINISTER, targets=lambda _: (CLUSTER,), **more)
 
 
-def _operate_agent() -> Requirement:
-    return Requirement(
-        action=Action.OPERATE_AGENTS,
-        is_change=True,
-        object_of=lambda request: f"agent:{request.agent}",
-        targets=lambda request: (agent_object(request.agent),),
-    )
+def _change(about: str, **more: Any) -> Requirement:
+    """Return the requirement of a change; `about` names its object, by fields of the request."""
+    return Requirement(is_change=True, object_of=about.format, **more)
 
 
-def _task(request: Any) -> str:
-    return f"task:{request.framework_id}/{request.task_id}"
+def _of_agent(about: str) -> Requirement:
+    return _change(about, action=Action.OPERATE_AGENTS, targets=lambda r: (agent_object(r.agent),))
 
 
 def _joined(objects: Iterable[str], number: int) -> str:
@@ -138,6 +134,7 @@ def _changed(change: Any) -> str:
     return f"{'rule' if kind.endswith('rule') else 'group'}:{name}"
 
 
+_TASK: Final = "task:{0.framework_id}/{0.task_id}"
 _AGENT: Final = "/croupier.v1.AgentService/"
 _FRAMEWORK: Final = "/croupier.v1.FrameworkService/"
 _OPERATOR: Final = "/croupier.v1.OperatorService/"
@@ -147,7 +144,7 @@ REQUIREMENTS: Final[Mapping[str, Requirement]] = {
     # Streams are audited call by call, see `stream_guard`.
     f"{_AGENT}Connect": Requirement(Need.AGENT),
     f"{_AGENT}Exec": Requirement(Need.AGENT, is_bulk=True),
-    f"{_AGENT}Join": Requirement(Need.JOIN, None, True, lambda r: f"agent:{r.agent_id}"),
+    f"{_AGENT}Join": _change("agent:{0.agent_id}", need=Need.JOIN),
     f"{_FRAMEWORK}Connect": Requirement(action=Action.REGISTER),
     # These show each caller what it may view; followers name the leader by the first.
     **{
@@ -159,42 +156,32 @@ REQUIREMENTS: Final[Mapping[str, Requirement]] = {
             *("ListHolds", "ListReservations"),
         )
     },
-    f"{_OPERATOR}ReadTaskFile": Requirement(is_bulk=True, object_of=_task),
-    f"{_OPERATOR}ListTaskFiles": Requirement(object_of=_task),
-    f"{_OPERATOR}GetTaskUse": Requirement(object_of=_task),
+    f"{_OPERATOR}ReadTaskFile": Requirement(is_bulk=True, object_of=_TASK.format),
+    f"{_OPERATOR}ListTaskFiles": Requirement(object_of=_TASK.format),
+    f"{_OPERATOR}GetTaskUse": Requirement(object_of=_TASK.format),
     # Audited at its start and its end, see `execs`.
     f"{_OPERATOR}ExecTask": Requirement(is_bulk=True),
     # An owner needs no rule for these.
-    f"{_OPERATOR}KillTask": Requirement(is_change=True, object_of=_task),
-    f"{_OPERATOR}TeardownFramework": Requirement(
-        is_change=True, object_of=lambda r: f"framework:{r.framework_id}"
-    ),
-    f"{_OPERATOR}ReleaseHold": Requirement(is_change=True, object_of=lambda r: f"hold:{r.hold_id}"),
-    f"{_OPERATOR}CreateHold": Requirement(
-        action=Action.OPERATE_AGENTS,
-        is_change=True,
-        object_of=lambda r: f"hold:{r.hold_id}",
-        targets=lambda r: (agent_object(r.agent),),
-    ),
-    f"{_OPERATOR}CreateReservation": Requirement(
+    f"{_OPERATOR}KillTask": _change(_TASK),
+    f"{_OPERATOR}TeardownFramework": _change("framework:{0.framework_id}"),
+    f"{_OPERATOR}ReleaseHold": _change("hold:{0.hold_id}"),
+    f"{_OPERATOR}CreateHold": _of_agent("hold:{0.hold_id}"),
+    f"{_OPERATOR}CreateReservation": _change(
+        "reservation:{0.reservation_id}",
         action=Action.CHANGE_ROLES,
-        is_change=True,
-        object_of=lambda r: f"reservation:{r.reservation_id}",
         targets=lambda r: (role_object(r.role),),
     ),
-    f"{_OPERATOR}DeleteReservation": Requirement(
-        is_change=True, object_of=lambda r: f"reservation:{r.reservation_id}"
-    ),
+    f"{_OPERATOR}DeleteReservation": _change("reservation:{0.reservation_id}"),
     f"{_OPERATOR}UpdateRoles": Requirement(
         action=Action.CHANGE_ROLES,
         is_change=True,
         object_of=lambda r: _joined((f"role:{each.role}" for each in r.changes), len(r.changes)),
         targets=lambda r: (role_object(each.role) for each in r.changes),
     ),
-    f"{_OPERATOR}DrainAgent": _operate_agent(),
-    f"{_OPERATOR}DeactivateAgent": _operate_agent(),
-    f"{_OPERATOR}ReactivateAgent": _operate_agent(),
-    f"{_OPERATOR}MarkAgentGone": _operate_agent(),
+    **{
+        f"{_OPERATOR}{name}": _of_agent("agent:{0.agent}")
+        for name in ("DrainAgent", "DeactivateAgent", "ReactivateAgent", "MarkAgentGone")
+    },
     f"{_ACCESS}WhoAmI": Requirement(),
     f"{_ACCESS}CheckAccess": Requirement(),
     f"{_ACCESS}GetPolicy": _administer(),
@@ -203,10 +190,10 @@ REQUIREMENTS: Final[Mapping[str, Requirement]] = {
         is_change=True, object_of=lambda r: _joined(map(_changed, r.changes), len(r.changes))
     ),
     f"{_ACCESS}CreateToken": _administer(
-        is_change=True, object_of=lambda r: f"token:{r.token.token_id}"
+        is_change=True, object_of="token:{0.token.token_id}".format
     ),
     # The holder of a token may revoke it.
-    f"{_ACCESS}RevokeToken": Requirement(is_change=True, object_of=lambda r: f"token:{r.token_id}"),
+    f"{_ACCESS}RevokeToken": _change("token:{0.token_id}"),
 }
 
 

@@ -138,7 +138,7 @@ class OperatorService(OperatorLists):
         made = await self._leadership.ask(
             lambda number: CreateReservation(number, wanted, wall_ms, peer, caller)
         )
-        current_call().object = f"reservation:{made.reservation_id}"
+        current_call().object = f"reservation:{made.reservation.reservation_id}"
         return pb.CreateReservationResponse(reservation=view_reservation(made))
 
     async def DeleteReservation(

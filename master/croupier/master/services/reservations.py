@@ -30,9 +30,9 @@ def wanted_from_wire(request: pb.CreateReservationRequest) -> NewReservation:
     )
 
 
-def view_reservation(reservation: ReservationStatus) -> pb.ReservationView:
+def view_reservation(status: ReservationStatus) -> pb.ReservationView:
     """Return the view of a reservation."""
-    wanted = reservation.wanted
+    reservation, wanted = status.reservation, status.reservation.wanted
     return pb.ReservationView(
         reservation_id=reservation.reservation_id,
         role=wanted.role,
@@ -43,13 +43,13 @@ def view_reservation(reservation: ReservationStatus) -> pb.ReservationView:
         notice_ms=wanted.notice_ms,
         agents=[
             pb.ReservedAgent(agent_id=agent_id, hostname=hostname)
-            for agent_id, hostname in reservation.agents
+            for agent_id, hostname in status.agents
         ],
         wanted=wanted.agents,
         missing=reservation.missing,
         least=resources_to_wire(wanted.least),
         constraints=map(constraint_to_wire, wanted.constraints),
-        others=reservation.others,
-        preempts=reservation.may_preempt,
+        others=status.others,
+        preempts=status.may_preempt,
         made_by=reservation.made_by,
     )

@@ -80,24 +80,24 @@ def _task_to_wire(record: r.TaskRecord) -> pb.TaskRecord:
     if record.master_status is not None:
         wire.master_status.CopyFrom(status_to_wire(record.master_status))
     if record.queued is not None:
-        _add_place(wire.queued, record.queued)
+        wire.queued.CopyFrom(_place_to_wire(record.queued))
     if record.hold_id:
         wire.hold_id = record.hold_id
         wire.held.CopyFrom(resources_to_wire(record.held))
     if record.requeue is not None:
-        wire.requeue.count, wire.requeue.sequence = record.requeue.count, record.requeue.sequence
-        _add_place(wire.requeue.place, record.requeue.place)
+        wire.requeue.CopyFrom(_REQUEUE.to_wire(record.requeue))
     for name, value in record.info.command.secrets.items():
         wire.secrets[name].key_id, wire.secrets[name].text = value.key_id, value.text
     return wire
 
 
-def _add_place(wire: pb.QueuePlace, place: r.QueuePlace) -> None:
-    wire.number, wire.generation = place.number, place.generation
-    wire.constraints.extend(map(constraint_to_wire, place.placement.constraints))
-    if place.placement.max_per_agent is not None:
-        wire.max_per_agent = place.placement.max_per_agent
-    wire.SetInParent()
+def _place_to_wire(place: r.QueuePlace) -> pb.QueuePlace:
+    return pb.QueuePlace(
+        constraints=map(constraint_to_wire, place.placement.constraints),
+        max_per_agent=place.placement.max_per_agent,
+        number=place.number,
+        generation=place.generation,
+    )
 
 
 def _task_from_wire(wire: pb.TaskRecord) -> r.TaskRecord:
@@ -114,7 +114,7 @@ def _task_from_wire(wire: pb.TaskRecord) -> r.TaskRecord:
         _place(wire.queued) if wire.HasField("queued") else None,
         HoldId(wire.hold_id),
         resources_from_wire(wire.held) if wire.hold_id else NOTHING,
-        _requeue(wire.requeue) if wire.HasField("requeue") else None,
+        _REQUEUE.from_wire(wire.requeue) if wire.HasField("requeue") else None,
     )
 
 
@@ -143,15 +143,12 @@ def _place(wire: pb.QueuePlace) -> r.QueuePlace:
     return r.QueuePlace(placement, wire.number, wire.generation)
 
 
-def _requeue(wire: pb.Requeue) -> r.Requeue:
-    return r.Requeue(_place(wire.place), wire.count, wire.sequence)
-
-
 def _token_from_wire(wire: pb.TokenRecord) -> a.TokenRecord:
     token = token_from_wire(wire.token, wire.hash)
     return replace(token, created_ms=wire.token.created_ms, created_by=wire.token.created_by)
 
 
+_REQUEUE: Final = mapped(r.Requeue, pb.Requeue, place=Both(_place_to_wire, _place))
 TASK: Final = Both(_task_to_wire, _task_from_wire)
 TOKEN: Final = Both(
     lambda record: pb.TokenRecord(token=token_to_wire(record), hash=bytes.fromhex(record.hash)),
