@@ -40,13 +40,7 @@ def task_lines(task: View) -> Iterator[str]:
     else:
         pid = f", pid {task['pid']}" if task["pid"] else ""
         yield f"  agent: {named(task['hostname'], task['agent_id']) or 'none'}{pid}"
-    if task["group"]:
-        yield f"  group: {task['group']['group_id']}, its {task['group']['part']}"
-    if gang := task["gang"]:
-        hosts = f" on {', '.join(gang['hosts'])}" if gang["hosts"] else ""
-        yield f"  gang: {gang['gang_id']}, rank {gang['rank']} of {gang['size']}{hosts}"
-        if gang["restarts"]:
-            yield f"  restarts of its gang: {task['requeues']} of {gang['restarts']} so far"
+    yield from _unit_lines(task)
     yield from _time_lines(task)
     if task["executor_id"]:
         yield f"  executor: {task['executor_id']}"
@@ -68,6 +62,17 @@ def task_lines(task: View) -> Iterator[str]:
         yield f"  limits and use: those of its executor (croupier task show {task['executor_id']})"
     else:
         yield from use_lines(task["resources"], task["limits"], task["usage"])
+
+
+def _unit_lines(task: View) -> Iterator[str]:
+    """Yield the group and the gang of the task."""
+    if task["group"]:
+        yield f"  group: {task['group']['group_id']}, its {task['group']['part']}"
+    if gang := task["gang"]:
+        hosts = f" on {', '.join(gang['hosts'])}" if gang["hosts"] else ""
+        yield f"  gang: {gang['gang_id']}, rank {gang['rank']} of {gang['size']}{hosts}"
+        if gang["restarts"]:
+            yield f"  restarts of its gang: {task['requeues']} of {gang['restarts']} so far"
 
 
 def _preemption_lines(task: View) -> Iterator[str]:
