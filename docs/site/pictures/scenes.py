@@ -9,9 +9,9 @@ from typing import Final
 
 from croupier.lab.cluster import Node, Points, Series, SimulatedCluster, make_allocator
 from croupier.lab.experiments.lined_up import ALONE_S, Contest
-from croupier.lab.experiments.past_use import TeamJob, Week, run_week
 from croupier.lab.fair_over_time import RULES
 from croupier.lab.jobs import Job
+from croupier.lab.weeks import TeamJob, Week, run_week
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings
 from croupier.sim.framework import SimulatedFramework

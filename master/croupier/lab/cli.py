@@ -32,18 +32,21 @@ class ExperimentEntry:
     Attributes:
         module: within `experiments`.
         needs_data: whether it reads trace files, from `--data`.
-        scale: the help of `--scale`, if it has a meaning.
+        scale, default_scale: the help and the default of `--scale`, if it has a meaning.
     """
 
     module: str
     summary: str
     needs_data: bool = False
     scale: str = ""
+    default_scale: float = 1.0
 
     def load(self) -> Experiment:
         """Import the experiment."""
         return cast("Experiment", import_module(f"croupier.lab.experiments.{self.module}"))
 
+
+_PART_OF_SWIM: Final = "Fraction of SWIM's jobs to run, and ten times as large a one of openb's."
 
 EXPERIMENTS: Final[dict[str, ExperimentEntry]] = {
     "drf-paper-fig8": ExperimentEntry(
@@ -83,6 +86,27 @@ EXPERIMENTS: Final[dict[str, ExperimentEntry]] = {
         "Starts of queued tasks foretold in a week of two traces: the error by horizon",
         needs_data=True,
         scale="Fraction of the jobs to run; 1 is all of them, and takes an hour.",
+    ),
+    "gangs": ExperimentEntry(
+        "gangs",
+        "Gangs among single tasks on two traces: waits and what is lost, with gathering or not",
+        needs_data=True,
+        scale=_PART_OF_SWIM,
+        default_scale=0.025,
+    ),
+    "backfill": ExperimentEntry(
+        "backfill",
+        "The same beside a reservation, with declared times and without: waits and what is lost",
+        needs_data=True,
+        scale=_PART_OF_SWIM,
+        default_scale=0.025,
+    ),
+    "budgets": ExperimentEntry(
+        "budgets",
+        "A week of two traces with a budget for each day, by what happens once it is used up",
+        needs_data=True,
+        scale=_PART_OF_SWIM,
+        default_scale=0.02,
     ),
     "properties": ExperimentEntry(
         "properties",
@@ -126,7 +150,11 @@ def _register(name: str, entry: ExperimentEntry) -> None:
         return run_experiment(name, Options(seed), out)
 
     def run_on_data(
-        *, data: Path | None = None, scale: float = 1.0, seed: int = 0, out: Path | None = None
+        *,
+        data: Path | None = None,
+        scale: float = entry.default_scale,
+        seed: int = 0,
+        out: Path | None = None,
     ) -> int:
         return run_experiment(name, Options(seed, data, scale), out)
 

@@ -6,9 +6,9 @@ used since the last time. Within a role the engine's order holds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
+from croupier.lab.weeks import DAY_S, STEP_MS, Rule, Used
 from croupier.master.allocator import Allocator
 from croupier.master.allocator.node import Level, Node, RoleNode
 from croupier.master.allocator.past_use import WHOLE
@@ -22,26 +22,7 @@ from croupier.master.core.usage_buckets import (
     UsageHistory,
     dominant_ms,
 )
-from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings
-
-STEP_MS: Final = 300_000
-Used = Mapping[Role, Amounts]
-
-
-class Rule:
-    """The engine's default: past use does not count."""
-
-    name = "DRF"
-
-    def __init__(self, half_life_ms: int) -> None:
-        """Forget half of the past use after this time, if the rule forgets."""
-        self.half_life_ms = half_life_ms
-        self.policy = Drf()
-        self.settings = RoleSettings()
-
-    def learn(self, allocator: Allocator, used: Used, now_ms: int, /) -> None:
-        """Learn what each role used in the step that ends now, in thousandths x milliseconds."""
 
 
 class HalfLife(Rule):
@@ -49,7 +30,7 @@ class HalfLife(Rule):
 
     name = "half-life"
 
-    def __init__(self, half_life_ms: int) -> None:
+    def __init__(self, half_life_ms: int = DAY_S * 1000) -> None:
         super().__init__(half_life_ms)
         self.settings = RoleSettings(half_life_ms=half_life_ms)
         self._history = UsageHistory()
@@ -88,7 +69,7 @@ class FairTree(Rule):
 
     name = "fair tree"
 
-    def __init__(self, half_life_ms: int) -> None:
+    def __init__(self, half_life_ms: int = DAY_S * 1000) -> None:
         super().__init__(half_life_ms)
         self.policy = self._order = _ByRank()
         self._kept = weight_of_age(STEP_MS, half_life_ms)
@@ -124,7 +105,7 @@ class Karma(Rule):
 
     name = "Karma"
 
-    def __init__(self, half_life_ms: int) -> None:
+    def __init__(self, half_life_ms: int = DAY_S * 1000) -> None:
         super().__init__(half_life_ms)
         self.policy = self._order = _ByCredits()
 

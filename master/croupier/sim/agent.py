@@ -18,7 +18,7 @@ from croupier.model import agent_orders
 from croupier.model.attributes import Attributes
 from croupier.model.errors import CroupierError
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
-from croupier.model.isolation import NO_FEATURES
+from croupier.model.isolation import Feature, Features
 from croupier.model.resources import Resources
 from croupier.model.task import NO_TASK, Reason, Source, TaskState, TaskStatus
 from croupier.sim.kernel import Kernel
@@ -91,7 +91,7 @@ class SimulatedAgent:
         self.total = total
         self.machine = machine
         self.attributes = attributes or {}
-        self.features = NO_FEATURES
+        self.features: Features = frozenset({Feature.GANGS})
         self.agent_id = AgentId("")
         self.launched = 0
         self.error: CroupierError | None = None
@@ -197,15 +197,29 @@ class SimulatedAgent:
     def _launch(self, order: agent_orders.LaunchTask) -> None:
         key = (order.framework_id, order.task.task_id)
         work = self._works.pop(key)
-        now = self.kernel.now
-        work.started_at = now
         self.launched += 1
         self._tasks[key] = _Task(order, work)
-        self.machine.start(key, work.shape.use, work.seconds, now)
         if self._link.lines_up:
             self._report(key, TaskState.STARTING)
         self._report(key, TaskState.RUNNING)
+        if work.gang is None:
+            self._begin(key)
+        elif not work.gang.join(work, partial(self._begin, key)):
+            self.kernel.at(self.kernel.now + work.gang.PATIENCE_S, partial(self._give_up, key))
+
+    def _begin(self, key: TaskKey) -> None:
+        """Let a task do its work from now on."""
+        work, now = self._tasks[key].work, self.kernel.now
+        work.started_at = now
+        self.machine.start(key, work.shape.use, work.seconds, now)
         self._has_changed = True
+        self.kernel.will_send(self)
+
+    def _give_up(self, key: TaskKey) -> None:
+        """End a task that still waits for the others of its gang."""
+        task = self._tasks.get(key)
+        if task is not None and task.work.gang is not None and task.work.gang.leave(task.work):
+            self._report(key, TaskState.FAILED)
 
     def _kill(self, key: TaskKey, reason: Reason) -> None:
         if key in self._tasks and key in self.machine:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import chain, count, islice
+from itertools import count, islice
 
 from croupier.master.core import calls, messages
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import FrameworkCalled, Received, Subscribe
 from croupier.model.demand import MAX_SHAPES, Demand
 from croupier.model.errors import CroupierError
+from croupier.model.gang import GangMember
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.limits import MAX_NAMED, MAX_TASKS_PER_ACCEPT
 from croupier.model.resources import NOTHING, Resources
@@ -19,7 +20,7 @@ from croupier.model.task import Command, TaskInfo, TaskState, TaskStatus
 from croupier.model.verdict import Verdict
 from croupier.sim.gpus import GpuPlaces
 from croupier.sim.kernel import Kernel
-from croupier.sim.work import Shape, Work
+from croupier.sim.work import Gang, Shape, Work
 
 _COMMAND = Command(argv=("work",))
 # The master keeps each verdict until the framework confirms that it has arrived.
@@ -30,6 +31,12 @@ _IDLE = Demand(Resources.parse("cpus:1"), 0)
 
 TaskKey = tuple[FrameworkId, TaskId]
 Ended = Callable[[Work], None]
+
+
+def _kind_of(work: Work) -> object:
+    """Return what two queued tasks have in common if the master counts them as one kind."""
+    is_gang = work.gang is not None and work.gang.is_whole
+    return work.gang if is_gang else (work.shape, work.declared_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +100,7 @@ class SimulatedFramework:
         self._task_numbers = count(1)
         self._waiting: dict[Shape, deque[Work]] = {}
         self._submitted: dict[TaskId, Work] = {}
+        self._queued: Counter[object] = Counter()
         self._running: dict[TaskId, Work] = {}
         self._offers: dict[OfferId, messages.Offered] = {}
         self._to_acknowledge: list[tuple[AgentId, TaskId, int]] = []
@@ -217,16 +225,40 @@ class SimulatedFramework:
             self._call(calls.Suppress())
 
     def _submit_all(self) -> None:
-        works = list(chain.from_iterable(self._waiting.values()))
-        self._waiting.clear()
-        for first in range(0, len(works), MAX_TASKS_PER_ACCEPT):
-            part = works[first : first + MAX_TASKS_PER_ACCEPT]
+        """Submit what waits, as long as no more kinds of tasks are queued than the master takes."""
+        gangs: dict[Gang, None] = {}
+        alone: list[Work] = []
+        for shape, waiting in list(self._waiting.items()):
+            kept = deque[Work]()
+            for work in waiting:
+                kind = _kind_of(work)
+                if kind not in self._queued and len(self._queued) == MAX_SHAPES:
+                    kept.append(work)
+                    continue
+                self._queued[kind] += 1
+                if work.gang is not None and work.gang.is_whole:
+                    gangs[work.gang] = None
+                else:
+                    alone.append(work)
+            self._waiting[shape] = kept
+            if not kept:
+                del self._waiting[shape]
+        for gang in gangs:
+            self._call(calls.Submit(tuple(map(self._task_of, gang.works))))
+        for first in range(0, len(alone), MAX_TASKS_PER_ACCEPT):
+            part = alone[first : first + MAX_TASKS_PER_ACCEPT]
             self._call(calls.Submit(tuple(map(self._task_of, part))))
 
     def _task_of(self, work: Work) -> TaskInfo:
         task_id = TaskId(f"{self.name}-{next(self._task_numbers)}")
         self._submitted[task_id] = self._works[self.framework_id, task_id] = work
-        return TaskInfo(task_id, _COMMAND, work.shape.ask)
+        member, gang = None, work.gang
+        if gang is not None and gang.is_whole:
+            member = GangMember(gang.name, gang.works.index(work), len(gang.works))
+        declared_ms = round(work.declared_s * 1000)
+        return TaskInfo(
+            task_id, _COMMAND, work.shape.ask, gang=member, max_completion_ms=declared_ms
+        )
 
     # Offers.
 
@@ -290,7 +322,7 @@ class SimulatedFramework:
             if each.error is not None:
                 task_id = TaskId(each.task_id)
                 self._works.pop((self.framework_id, task_id), None)
-                self._run(task_id, self._submitted.pop(task_id, None))
+                self._run(task_id, self._leave_queue(task_id))
                 self._wait(self._ended(task_id))
 
     # Tasks.
@@ -303,7 +335,7 @@ class SimulatedFramework:
     def _on_status(self, status: TaskStatus) -> None:
         if status.needs_acknowledgement:
             self._to_acknowledge.append((status.agent_id, status.task_id, status.sequence))
-        self._run(status.task_id, self._submitted.pop(status.task_id, None))
+        self._run(status.task_id, self._leave_queue(status.task_id))
         if not status.state.is_terminal or status.task_id not in self._running:
             return
         work = self._ended(status.task_id)
@@ -311,6 +343,17 @@ class SimulatedFramework:
             self._wait(work)
         elif self._on_end is not None:
             self._on_end(work)
+
+    def _leave_queue(self, task_id: TaskId) -> Work | None:
+        """Return the work of a task that was queued; another kind of task may be submitted."""
+        work = self._submitted.pop(task_id, None)
+        if work is not None:
+            kind = _kind_of(work)
+            self._queued[kind] -= 1
+            if not self._queued[kind]:
+                del self._queued[kind]
+                self._demand_changed = self._demand_changed or bool(self._waiting)
+        return work
 
     def _ended(self, task_id: TaskId) -> Work:
         work = self._running.pop(task_id)

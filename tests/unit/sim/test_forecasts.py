@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from croupier.lab.cluster import Node
-from croupier.lab.experiments import forecasts, past_use
+from croupier.lab.experiments import forecasts
 from croupier.lab.experiments.forecasts import Asker, table_rows
-from croupier.lab.experiments.past_use import DAY_S, TeamJob, Week, run_week
-from croupier.lab.fair_over_time import Rule
 from croupier.lab.jobs import Job
+from croupier.lab.weeks import Calendar, TeamJob, Week, run_week
 from croupier.sim.machine import Size
 from croupier.sim.work import Shape, Work
 
@@ -29,11 +28,11 @@ def make() -> list[TeamJob]:
 
 
 def test_exact_durations_are_foretold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(past_use, "DAYS", 1)
     monkeypatch.setattr(forecasts, "FIRST_S", 4.25 * TASK_S)
     size = Size(SLOT.cpus * SLOTS, SLOT.mem * SLOTS)
-    week, asker = Week("test", [Node("n0", size, size.resources)], make), Asker(seed=1)
-    run_week(week, Rule(DAY_S * 1000), 0, lambda _done: None, asker.watch)
+    week = Week("test", [Node("n0", size, size.resources)], make, Calendar(1, (), 1))
+    asker = Asker(seed=1)
+    run_week(week, asker, 0, lambda _done: None)
     assert len(asker.asked) > 10
     for each in asker.asked:
         assert each.median_s is not None

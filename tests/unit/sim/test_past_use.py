@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from croupier.lab.cluster import Node
-from croupier.lab.experiments import past_use
-from croupier.lab.experiments.past_use import DAY_S, TeamJob, Week, report, run_week
+from croupier.lab.experiments.past_use import compare
 from croupier.lab.fair_over_time import RULES
 from croupier.lab.jobs import Job
+from croupier.lab.weeks import Calendar, TeamJob, Week, run_week
 from croupier.sim.machine import Size
 from croupier.sim.work import Shape, Work
 
@@ -29,14 +27,12 @@ def _job(team: str, hour: int, tasks: int) -> TeamJob:
     return TeamJob.of(team, hour * 3600.0, Job(f"{team}-{hour}", [works]))
 
 
-def test_who_comes_late_gets_more_if_usage_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(past_use, "DAYS", 2)
-    monkeypatch.setattr(past_use, "ADS_DAYS", (1,))
+def test_who_comes_late_gets_more_if_usage_is_remembered() -> None:
     size = Size(SLOT.cpus * SLOTS, SLOT.mem * SLOTS)
-    week = Week("test", [Node("n0", size, size.resources)], make)
-    runs = [run_week(week, rule(DAY_S * 1000), 0, lambda _done: None) for rule in RULES]
+    week = Week("test", [Node("n0", size, size.resources)], make, Calendar(2, (1,), 2))
+    runs = [run_week(week, rule(), 0, lambda _done: None) for rule in RULES]
 
-    result = report(runs)
+    result = compare(runs)
     assert [check.got for check in result.checks if not check.passed] == []
     assert len(result.checks) == len(RULES) - 1
     # All do the same work, and none loses any.
@@ -44,7 +40,7 @@ def test_who_comes_late_gets_more_if_usage_is_remembered(monkeypatch: pytest.Mon
     works = [work for run in runs for each in run.jobs for work in each.works]
     assert all(work.started_at is not None for work in works)
 
-    shares = {run.rule: run.series.mean("ads", 26 * 3600, 32 * 3600) for run in runs}
+    shares = {run.rule.name: run.series.mean("ads", 26 * 3600, 32 * 3600) for run in runs}
     # Half of the cluster by share alone, and all of it by decayed use alone.
     assert 45 < shares["DRF"] < 55
     assert 55 < shares["half-life"] < 95

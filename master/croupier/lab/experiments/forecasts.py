@@ -1,4 +1,4 @@
-"""Forecasts of starts, on the weeks of `past_use`: how far they are off, by how far they look.
+"""Forecasts of starts, on the weeks of `lab.weeks`: how far they are off, by how far they look.
 
 Every half hour, one queued task of each team that has any is drawn, and its start foretold, with
 what the master has learned by then. Teams submit their tasks without a declared time, and tasks
@@ -11,7 +11,7 @@ time. What arrives later and comes first is in none of them, so of all tasks onl
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -19,12 +19,9 @@ from statistics import median, quantiles
 from typing import Final, TypeVar
 
 from croupier.lab.cluster import SimulatedCluster
-from croupier.lab.experiments.past_use import DAY_S, Week, openb_week, run_week, swim_week
-from croupier.lab.fair_over_time import Rule
-from croupier.lab.traces import OPENB_SOURCE, SWIM_SOURCE
+from croupier.lab.weeks import Rule, openb_week, run_weeks, swim_week
 from croupier.master.core.forecast import foretell, picture_of, targets_of
 from croupier.model.durations import span_text
-from croupier.model.errors import InvalidRequest
 from croupier.model.ids import FrameworkId
 from croupier.sim.experiment import Check, Options, Progress, Result, Simulated, Table
 from croupier.sim.framework import SimulatedFramework
@@ -59,18 +56,19 @@ class Asked:
         return None if started is None else started - self.at
 
 
-class Asker:
+class Asker(Rule):
     """Asks for forecasts while a cluster runs; `asked` are all of them."""
 
     def __init__(self, seed: int) -> None:
+        super().__init__()
         self.asked: list[Asked] = []
         self._rng = Random(seed)
 
-    def watch(self, cluster: SimulatedCluster, teams: dict[str, SimulatedFramework]) -> None:
+    def watch(self, cluster: SimulatedCluster, teams: Mapping[str, SimulatedFramework], /) -> None:
         """Ask from time to time about tasks of these teams."""
         cluster.kernel.sample(ASKED_EACH_S, partial(self._ask, cluster, teams))
 
-    def _ask(self, cluster: SimulatedCluster, teams: dict[str, SimulatedFramework]) -> None:
+    def _ask(self, cluster: SimulatedCluster, teams: Mapping[str, SimulatedFramework]) -> None:
         state, now = cluster.kernel.state, cluster.now
         picture = None
         for team in teams.values() if now >= FIRST_S else ():
@@ -97,22 +95,15 @@ def _finished(steps: Generator[object, None, T]) -> T:
 
 def run(options: Options, progress: Progress) -> Result:
     """Run both weeks; raises InvalidRequest without valid traces."""
-    if options.data is None:
-        raise InvalidRequest(f"--data is missing. {SWIM_SOURCE}. {OPENB_SOURCE}")
-    weeks: Sequence[Week] = (openb_week(options), swim_week(options))
+    weeks = (openb_week(options), swim_week(options))
     rows: list[tuple[str | float, ...]] = []
     checks: list[Check] = []
     simulated = Simulated(0, 0)
-    for number, week in enumerate(weeks):
-        asker = Asker(options.seed)
-
-        def report_done(done: float, number: int = number, week: Week = week) -> None:
-            progress((number + done) / len(weeks), week.trace)
-
-        ran = run_week(week, Rule(DAY_S * 1000), options.seed, report_done, asker.watch)
+    for ran in run_weeks(weeks, [partial(Asker, options.seed)], options, progress):
+        assert isinstance(ran.rule, Asker)
         simulated += ran.simulated
-        rows += table_rows(week.trace, asker.asked)
-        checks.append(_check(week.trace, asker.asked))
+        rows += table_rows(ran.trace, ran.rule.asked)
+        checks.append(_check(ran.trace, ran.rule.asked))
     head = ("trace", "foretold", "forecasts", "error, median", "error, 9 in 10", "before late, %")
     notes = ("the error is the time between the foretold and the real start",)
     return Result(tuple(checks), (Table("forecasts", head, tuple(rows)),), (), notes, simulated)

@@ -1,0 +1,120 @@
+"""Budgets: a week of two traces, in which the team with most jobs has a budget for each day.
+
+The weeks are those of `lab.weeks`. Crawl has three quarters of the jobs, and a budget of 30 % of
+what the cluster has in a day, with one action or another. `warn` changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from croupier.lab.cluster import SimulatedCluster
+from croupier.lab.weeks import (
+    TEAMS,
+    WEEK,
+    Counted,
+    Outcome,
+    Rule,
+    TeamJob,
+    both_traces,
+    report,
+    run_weeks,
+)
+from croupier.master.core.events import AccountingDue
+from croupier.model.budget import DAY_MS, Budget, BudgetAction, BudgetPeriod
+from croupier.model.ids import Role
+from croupier.model.roles import RoleSettings
+from croupier.sim.experiment import Check, Options, Progress, Result, Table
+from croupier.sim.framework import SimulatedFramework
+from croupier.sim.work import Work
+
+EXPECTED = (
+    "A week of the SWIM and openb traces; crawl has most jobs, and a budget of 30 % of the\n"
+    "cluster for each day. Expected: with lowest and block, web waits less than with warn. With\n"
+    "block, crawl uses little more than its budget: what runs then runs on."
+)
+
+BUDGET_PERCENT: Final = 30
+# The most of the budget that is used with `block`: SWIM's tasks run for minutes.
+MOST_USED_PERCENT: Final = 125
+ACCOUNTING_S: Final = 60.0
+
+
+class Budgeted(Rule):
+    """Crawl has a budget with an action; `used` has the percent that it used of it each day."""
+
+    def __init__(self, action: BudgetAction) -> None:
+        super().__init__()
+        self.used: dict[int, float] = {}
+        self.name = action.value
+        self._action = action
+
+    def watch(self, cluster: SimulatedCluster, _: Mapping[str, SimulatedFramework], /) -> None:
+        """Set the budget, and let the master account."""
+        kernel = cluster.kernel
+        allocator = kernel.state.allocator
+        amounts = {
+            name: milli * 24 * BUDGET_PERCENT // 100
+            for name, milli in allocator.queries.total.items()
+        }
+        budget = Budget(amounts, BudgetPeriod.DAY, self._action)
+        allocator.set_role(Role(TEAMS[0]), RoleSettings(budget=budget))
+
+        def account() -> None:
+            kernel.step(AccountingDue(round(kernel.now * 1000)))
+            status = kernel.state.budgets[Role(TEAMS[0])]
+            self.used[status.begin_ms // DAY_MS] = status.used_ppm / 10_000
+            kernel.at(kernel.now + ACCOUNTING_S, account)
+
+        account()
+
+
+def run(options: Options, progress: Progress) -> Result:
+    """Run both weeks with each action; raises InvalidRequest without valid traces."""
+    rules = [partial(Budgeted, action) for action in BudgetAction]
+    return compare(run_weeks(both_traces(options, WEEK, WEEK), rules, options, progress))
+
+
+def compare(outcomes: Sequence[Outcome]) -> Result:
+    """Return the waits of the teams, and what crawl used of its budget on each day."""
+    groups = {team: partial(_of, team) for team in TEAMS}
+    days = range(outcomes[0].week.calendar.days)
+    used = tuple(
+        (run.trace, run.rule.name, *(round(_used(run).get(day, 0.0)) for day in days))
+        for run in outcomes
+    )
+    columns = ("trace", "rule", *(f"day {day + 1}, %" for day in days))
+    table = Table("budgets_used", columns, used)
+    return report("budgets", "", outcomes, groups, _checks(outcomes, groups["web"]), [table])
+
+
+def _of(team: str, each: TeamJob) -> Sequence[Work]:
+    return each.works if each.team == team else ()
+
+
+def _used(run: Outcome) -> dict[int, float]:
+    assert isinstance(run.rule, Budgeted)
+    return run.rule.used
+
+
+def _checks(outcomes: Sequence[Outcome], of_web: Counted) -> Iterator[Check]:
+    warned = {run.trace: run.mean_wait(of_web) for run in outcomes if run.rule.name == "warn"}
+    for run in outcomes:
+        if run.rule.name != "warn":
+            wait, before = run.mean_wait(of_web), warned[run.trace]
+            yield Check(
+                f"{run.trace}: mean wait of web with {run.rule.name}",
+                "less than with warn, if web waits for a minute with that",
+                f"{wait:.1f} min, and {before:.1f} min with warn",
+                wait < before if before >= 1 else None,
+            )
+        if run.rule.name == "block" and run.trace != "openb":
+            most = max(_used(run).values())
+            yield Check(
+                f"{run.trace}: most of its budget that crawl uses on a day with block",
+                f"at most {MOST_USED_PERCENT} %",
+                f"{most:.0f} %",
+                most <= MOST_USED_PERCENT,
+            )
