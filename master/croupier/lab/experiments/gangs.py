@@ -198,7 +198,7 @@ def _checks(outcomes: Sequence[Outcome]) -> Iterator[Check]:
     for trace in dict.fromkeys(run.trace for run in outcomes):
         runs = {type(run.rule): run for run in outcomes if run.trace == trace}
         waits = {each: run.mean_wait(_all_gangs) for each, run in runs.items()}
-        lost = _parts(runs[Gathering]).mean("lost")
+        lost = parts_of(runs[Gathering])[1]
         yield Check(
             f"{trace}: mean wait of gangs with gathering",
             "less than without",
