@@ -23,7 +23,12 @@ CPUS = 8
 
 def set_half_life(world: World, role: Role, half_life_ms: int = DAY_MS) -> RolesMoved:
     change = RoleChange(role, RoleSettings(half_life_ms=half_life_ms), (RolePart.HALF_LIFE,))
-    answers = [e for e in world.do(UpdateRoles(1, (change,))) if isinstance(e, Answer)]
+    return update(world, change)
+
+
+def update(world: World, change: RoleChange, *, dry_run: bool = False) -> RolesMoved:
+    effects = world.do(UpdateRoles(1, (change,), dry_run))
+    answers = [each for each in effects if isinstance(each, Answer)]
     assert isinstance(answers[0].result, RolesMoved), answers[0].result
     return answers[0].result
 
@@ -133,3 +138,23 @@ def test_a_role_below_another_is_compared_with_the_frameworks_in_it() -> None:
     assert past.share_ppm == 500_000
     # A quarter was used by it, of all but a thirty-second of the past: s / p = 0.5 / 0.258.
     assert 1900 <= past.factor <= 1990
+
+
+def test_a_dry_run_tells_what_a_half_life_then_does() -> None:
+    world, _, ads, _ = after_four_days()
+    submit(world, ads, ADS, *(f"a{number}" for number in range(CPUS)))
+    changes = [
+        (ADS, RoleSettings(half_life_ms=0), RolePart.HALF_LIFE),
+        (ADS, RoleSettings(half_life_ms=3 * DAY_MS), RolePart.HALF_LIFE),
+        # The weight of one changes what the past makes of the other.
+        (WEB, RoleSettings(weight=5000), RolePart.WEIGHT),
+        (WEB, RoleSettings(half_life_ms=0), RolePart.HALF_LIFE),
+    ]
+    for role, settings, part in changes:
+        change = RoleChange(role, settings, (part,))
+        predicted = update(world, change, dry_run=True)
+        before = [world.state.allocator.queries.role_entitlement(each) for each in (ADS, WEB)]
+        true = update(world, change)
+        after = [world.state.allocator.queries.role_entitlement(each) for each in (ADS, WEB)]
+        assert before != after, "it changes something"
+        assert predicted == true

@@ -27,6 +27,7 @@ from croupier.master.allocator.node import (
     RoleNode,
     add_amounts,
 )
+from croupier.master.allocator.past_use import PastUse
 from croupier.master.allocator.share import Totals, largest
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings, ancestors
@@ -229,11 +230,16 @@ class WhatIf:
     below a role whose entitlement stays is visited. The tree must not change meanwhile.
     """
 
-    def __init__(self, tree: Tree, changes: Mapping[Role, RoleSettings]) -> None:
-        """Apply `changes` to copies. O(children of the changed roles and of those above them)."""
+    def __init__(
+        self, tree: Tree, changes: Mapping[Role, RoleSettings], past: Mapping[Role, PastUse] | None
+    ) -> None:
+        """Apply `changes` to copies; `past`: as in `Queries.what_if`.
+
+        O(children of the changed roles and of those above them).
+        """
         tree.refresh()
         self._tree = tree
-        self._imagined = _imagine(tree, changes)
+        self._imagined = _imagine(tree, changes, tree.past if past is None else past)
         settings = (*tree.settings.values(), *changes.values())
         totals = tree.totals if any(each.limit for each in settings) else None
         self._before = Entitlements(tree.root, totals=totals)
@@ -259,10 +265,13 @@ class WhatIf:
                     waiting.append(node)
 
 
-def _imagine(tree: Tree, changes: Mapping[Role, RoleSettings]) -> dict[Node, RoleNode]:
-    """Return a copy of each changed role, and of each role above one."""
+def _imagine(
+    tree: Tree, changes: Mapping[Role, RoleSettings], past: Mapping[Role, PastUse]
+) -> dict[Node, RoleNode]:
+    """Return a copy of each role whose settings or past use change, and of each role above one."""
     touched = {tree.root: None} if changes else {}
-    for role in changes:
+    others = [role for role in sorted(past) if past[role] != tree.past.get(role)]
+    for role in (*changes, *others):
         for each in (role, *ancestors(role)):
             if each in tree.roles:
                 touched[tree.roles[each]] = None
@@ -271,7 +280,7 @@ def _imagine(tree: Tree, changes: Mapping[Role, RoleSettings]) -> dict[Node, Rol
     for node in sorted(touched, key=lambda node: node.depth, reverse=True):
         copy = RoleNode(node.role, None, 0)
         copy.settings = changes.get(node.role, node.settings)
-        copy.weight = tree.weight_of(node.role, copy.settings)
+        copy.weight = tree.weight_of(node.role, copy.settings, past)
         copy.direction_sum = dict(node.direction_sum)
         for child in below.get(node, ()):
             add_amounts(copy.direction_sum, found[child].weighted_direction or {}, 1)

@@ -163,9 +163,14 @@ class Queries:
         node = self._tree.roles.get(role)
         return self._tree.entitlement(node) if node is not None else Fraction(0)
 
-    def what_if(self, changes: Mapping[Role, RoleSettings]) -> WhatIf:
-        """Return the entitlements as they would be with other settings of some roles."""
-        return WhatIf(self._tree, changes)
+    def what_if(
+        self, changes: Mapping[Role, RoleSettings], past: Mapping[Role, PastUse] | None = None
+    ) -> WhatIf:
+        """Return the entitlements as they would be with other settings of some roles.
+
+        `past`: the past use of roles that follows from these settings; None: the present one.
+        """
+        return WhatIf(self._tree, changes, past)
 
     def past_use(self, role: Role) -> PastUse | None:
         """Return the role's past use, if that changes its weight."""

@@ -170,10 +170,15 @@ class Tree:
                 if role_node.weight != weight:
                     self.ordering.update_from(role_node)
 
-    def weight_of(self, role: Role, settings: RoleSettings) -> int:
-        """Return the weight that a role with these settings has now, in thousandths."""
-        past = self.past.get(role) if settings.half_life_ms else None
-        return settings.weight if past is None else counted_weight(settings.weight, past.factor)
+    def weight_of(
+        self, role: Role, settings: RoleSettings, past: Mapping[Role, PastUse] | None = None
+    ) -> int:
+        """Return the weight of a role with these settings, and this past use of all or the present.
+
+        In thousandths.
+        """
+        own = (self.past if past is None else past).get(role) if settings.half_life_ms else None
+        return settings.weight if own is None else counted_weight(settings.weight, own.factor)
 
     def set_turn(self, role: Role, turn: Turn, reason: str = "") -> list[Leaf]:
         """Set when a role is dealt to; return the leaves below it if that changes it.

@@ -6,8 +6,9 @@ part of holds, follow from the state after each step of the core.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from croupier.master.allocator.past_use import PastUse
 from croupier.master.core import hold_charges
 from croupier.master.core.budgets import review_budgets
 from croupier.master.core.effects import Effect, Save
@@ -15,6 +16,8 @@ from croupier.master.core.past_use import past_use
 from croupier.master.core.state import State
 from croupier.master.core.usage_buckets import Account
 from croupier.master.core.usage_records import deletions, record_of
+from croupier.model.ids import Role
+from croupier.model.roles import RoleSettings
 
 
 def begin_step(state: State, now: float) -> None:
@@ -54,6 +57,12 @@ def on_accounting(state: State, wall_ms: int) -> Iterator[Effect]:
 
 def apply_past_use(state: State) -> None:
     """Let what roles with a half-life have used change their weights, up to the last step."""
-    usage, allocator = state.usage, state.allocator
-    if usage.closed_ms is not None:
-        allocator.set_past(past_use(usage.history, allocator.queries, usage.closed_ms))
+    state.allocator.set_past(past_after(state, {}))
+
+
+def past_after(state: State, changes: Mapping[Role, RoleSettings]) -> dict[Role, PastUse]:
+    """Return the past use up to the last step after a change of settings."""
+    usage = state.usage
+    if usage.closed_ms is None:
+        return {}
+    return past_use(usage.history, state.allocator.queries, usage.closed_ms, changes)

@@ -56,20 +56,26 @@ def weight_of_age(age_ms: int, half_life_ms: int) -> int:
     return weight * WHOLE >> (_BITS + halvings)
 
 
-def past_use(history: UsageHistory, queries: Queries, now_ms: int) -> dict[Role, PastUse]:
-    """Return the past use of the roles that have a half-life.
+def past_use(
+    history: UsageHistory,
+    queries: Queries,
+    now_ms: int,
+    changes: Mapping[Role, RoleSettings] | None = None,
+) -> dict[Role, PastUse]:
+    """Return the past use of the roles that have a half-life, now or after `changes`.
 
     `now_ms` is the time in milliseconds since the epoch. O(buckets x roles x resources), and
     nothing without a half-life.
     """
     by_half_life: dict[int, list[Role]] = {}
-    for role, settings in queries.roles().items():
+    roles = {**queries.roles(), **(changes or {})}
+    for role, settings in roles.items():
         if settings.half_life_ms:
             by_half_life.setdefault(settings.half_life_ms, []).append(role)
     found: dict[Role, PastUse] = {}
-    for half_life_ms, roles in by_half_life.items():
-        decayed = _DecayedUse(history, queries, now_ms, half_life_ms)
-        found.update((role, decayed.of(role)) for role in roles)
+    for half_life_ms, of_it in by_half_life.items():
+        decayed = _DecayedUse(history, queries, roles, now_ms, half_life_ms)
+        found.update((role, decayed.of(role)) for role in of_it)
     return found
 
 
@@ -77,9 +83,14 @@ class _DecayedUse:
     """The decayed use of all roles, by one half-life."""
 
     def __init__(
-        self, history: UsageHistory, queries: Queries, now_ms: int, half_life_ms: int
+        self,
+        history: UsageHistory,
+        queries: Queries,
+        settings: Mapping[Role, RoleSettings],
+        now_ms: int,
+        half_life_ms: int,
     ) -> None:
-        self._queries = queries
+        self._queries, self._settings = queries, settings
         self._buckets = [
             (weight, bucket)
             for bucket in history
@@ -158,7 +169,7 @@ class _DecayedUse:
         return max(parts, default=0)
 
     def _weight(self, role: Role) -> int:
-        return self._queries.roles().get(role, RoleSettings()).weight
+        return self._settings.get(role, RoleSettings()).weight
 
 
 def _middle_ms(bucket: UsageBucket) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from heapq import nsmallest
 
 from croupier.master.allocator.entitlements import WhatIf
+from croupier.master.allocator.past_use import PastUse
 from croupier.master.allocator.queries import RoleStatus
 from croupier.master.core import roles
 from croupier.master.core.authorisation import finds_in_role, require
@@ -14,7 +15,7 @@ from croupier.master.core.budgets import review_budgets
 from croupier.master.core.effects import Effect, Happened, Save
 from croupier.master.core.events import OperatorCommand
 from croupier.master.core.facts import RoleChanged
-from croupier.master.core.on_accounting import apply_past_use
+from croupier.master.core.on_accounting import apply_past_use, past_after
 from croupier.master.core.on_allocation import rescind
 from croupier.master.core.records import ForgetRole, RoleRecord
 from croupier.master.core.state import State
@@ -73,14 +74,15 @@ class UpdateRoles(OperatorCommand[RolesMoved]):
             require(permissions, Action.CHANGE_ROLES, role_object(change.role))
         wanted = _checked(state, self)
         queries = state.allocator.queries
-        what_if = queries.what_if(wanted)
+        past = past_after(state, wanted)
+        what_if = queries.what_if(wanted, past)
         moved = (role for role in what_if.moved() if role not in wanted)
         others = [each for each in moved if permissions.decide(Action.VIEW, role_object(each))]
         shown = [*wanted, *nsmallest(MAX_OTHERS, others)]
         tasks = roles.count_tasks(state)
         before = [queries.role_status(role, *tasks.of(role)) for role in shown]
         if self.dry_run:
-            after = [_predicted(each, wanted, what_if) for each in before]
+            after = [_predicted(each, wanted, what_if, past) for each in before]
         else:
             for role, settings in wanted.items():
                 yield from _set(state, role, settings, self)
@@ -95,12 +97,16 @@ class UpdateRoles(OperatorCommand[RolesMoved]):
 
 
 def _predicted(
-    status: RoleStatus, wanted: Mapping[Role, RoleSettings], what_if: WhatIf
+    status: RoleStatus,
+    wanted: Mapping[Role, RoleSettings],
+    what_if: WhatIf,
+    past: Mapping[Role, PastUse],
 ) -> RoleStatus:
     return replace(
         status,
         settings=wanted.get(status.role, status.settings),
         entitlement=what_if.entitlement(status.role),
+        past=past.get(status.role),
     )
 
 
