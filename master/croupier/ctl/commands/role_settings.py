@@ -15,7 +15,7 @@ from cyclopts import Parameter
 
 from croupier.api.forms import PREEMPTION
 from croupier.api.objects import as_object
-from croupier.cli.connection import run
+from croupier.cli.connection import Master, Refused, run
 from croupier.cli.flags import (
     CHANGE,
     LOCAL,
@@ -32,7 +32,7 @@ from croupier.cli.table import Table, print_table
 from croupier.cli.terminal import View
 from croupier.ctl.app import family
 from croupier.ctl.lists import all_of, print_list
-from croupier.ctl.operation import UNCHANGED, ask, print_result
+from croupier.ctl.operation import UNCHANGED, print_result
 from croupier.ctl.views.role import (
     QUOTAS,
     WEIGHTS,
@@ -241,11 +241,23 @@ def quota_change(
 def _change_role(wanted: pb.RoleChange, change: Change, *, force: bool = False) -> None:
     """Make the change, or only check it with `dry_run`, and print the differences."""
     request = pb.UpdateRolesRequest(changes=[wanted], dry_run=change.dry_run, force=force)
-    answer = ask(change.master, "UpdateRoles", request)
+    answer = run(change.master, lambda master: _updated(master, request))
     view = as_object(answer)
     head = [UNCHANGED] if answer.dry_run else []
     lines = moved_lines(view["roles"], wanted.role, view["others"])
     print_result(view, *head, *lines, as_json=change.as_json)
+
+
+async def _updated(master: Master, request: pb.UpdateRolesRequest) -> pb.UpdateRolesResponse:
+    """Change roles; from a master of release 1.0, remove only settings that it knows."""
+    try:
+        return await master.ask(master.service.UpdateRoles, request)
+    except Refused as error:
+        (wanted,) = request.changes
+        if wanted.HasField("settings") or "unknown parts" not in str(error):
+            raise
+        wanted.parts[:] = [each for each in wanted.parts if each <= pb.RoleChange.PART_PREEMPTION]
+        return await master.ask(master.service.UpdateRoles, request)
 
 
 def moved_lines(moved: Sequence[View], named: str, others: int) -> Iterator[str]:
