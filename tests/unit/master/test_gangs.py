@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pytest
 
 from croupier.master.allocator import Allocator
+from croupier.master.allocator.agent_allocation import AgentAllocation
 from croupier.master.allocator.gangs import GangSearch
 from croupier.master.allocator.gatherer import WAIT_S
 from croupier.master.allocator.grant import GangPlace, Grant
@@ -270,6 +271,36 @@ def test_a_costly_search_in_vain_is_not_repeated_with_each_change(
     (grant,) = dealer.allocator.run(now)
     assert {place.agent_id for place in grant.places} == {"c"}
     assert searches == [0.0, now]
+
+
+def test_a_gang_without_room_costs_no_visit_of_every_agent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    visits: list[object] = []
+    run = AgentAllocation.run
+
+    def counted(self: AgentAllocation, leaves: Iterable[Leaf] | None = None) -> list[Grant]:
+        visits.append(self)
+        return run(self, leaves)
+
+    monkeypatch.setattr(AgentAllocation, "run", counted)
+    dealer = Dealer(*["cpus:2;mem:8GB"] * 200)
+    assert dealer.places() == []
+    for number in range(10):
+        dealer.queue(*["cpus:1;mem:1GB"] * (3 + number), placement=GangPlacement(same="host"))
+        assert dealer.places() == []
+    assert len(visits) < 20
+    # The pause ends, though the agent from which it was looked for is not free any more.
+    dealer.allocator.add_agent(AgentId("c"), Resources.parse("cpus:3;mem:8GB"))
+    assert dealer.places() == []
+    dealer.allocator.activate_agent(AgentId("c"), False)
+    dealer.allocator.activate_agent(AgentId("a0"), False)
+    dealer.allocator.add_agent(AgentId("d"), Resources.parse("cpus:3;mem:8GB"))
+    wakes_at = dealer.allocator.next_wakeup()
+    assert wakes_at is not None
+    dealer.allocator.wake(wakes_at)
+    (grant,) = dealer.allocator.run(wakes_at)
+    assert [place.agent_id for place in grant.places] == ["d", "d", "d"]
 
 
 def test_a_task_of_an_earlier_gang_is_no_member_of_a_later_one_with_its_id() -> None:

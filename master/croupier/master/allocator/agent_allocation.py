@@ -61,8 +61,6 @@ class AgentAllocation:
         self._agent, self._state, self._tree = agent, state, state.tree
         self._backing_off = backing_off
         self._eligibility = Eligibility(agent, state, now, backing_off)
-        if state.gatherings.waiting:
-            self._eligibility.places_gang = self._place_gang
         self._now = now
         # Leaves that come last; they are dealt the rest after all others.
         self._held_back: set[Leaf] = set()
@@ -98,6 +96,8 @@ class AgentAllocation:
         if leaves is not None and not self._is_of_use_to(leaves):
             self._follow_up()
             return []
+        if self._state.gatherings.waiting:
+            eligibility.places_gang = self._place_gang
         agent.is_waited_for = False
         again = self._deal_all()
         if not eligibility.dealt and not again and not agent.is_dealt:
@@ -119,9 +119,11 @@ class AgentAllocation:
         return grants
 
     def _is_of_use_to(self, leaves: Iterable[Leaf]) -> bool:
-        could = [leaf for leaf in leaves if leaf.is_listed and isinstance(self._check(leaf), Fit)]
+        found = [self._check(leaf) for leaf in leaves if leaf.is_listed]
         self._eligibility.starved.clear()
-        return bool(could) or self._eligibility.waits_for_round
+        # Room for a gang is only looked for when it is its turn.
+        could = any(isinstance(each, Fit) or each is Cause.GANG for each in found)
+        return could or self._eligibility.waits_for_round
 
     def _follow_up(self) -> None:
         """Set the next wake-up, withhold scarce resources, and park leaves blocked by limits."""

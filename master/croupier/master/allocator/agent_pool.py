@@ -179,6 +179,7 @@ class AgentPool:
         # Holds come first, so that their owners use them before they take more.
         self._held_queue = ArrivalQueue(frozenset())
         self._wakeups: Deadlines[AgentId] = Deadlines()
+        self._sweeps: Deadlines[Leaf] = Deadlines()
         self._changed: set[AgentId] = set()
         # The frameworks that open agents are visited for. `queue_dirty` adds the fresh ones.
         self._swept: dict[Leaf, None] = {}
@@ -344,15 +345,22 @@ class AgentPool:
         """
         self._wakeups.set_at_most(agent_id, at)
 
+    def sweep_at(self, leaf: Leaf, at: float) -> None:
+        """Visit every open agent for a framework at `at`, or before. O(log n)."""
+        self._sweeps.set_at_most(leaf, at)
+
     def next_wakeup(self) -> float | None:
-        """Return when the next agent wakes; None if none will."""
-        return self._wakeups.next()
+        """Return when the next agents wake; None if none will."""
+        times = (self._wakeups.next(), self._sweeps.next())
+        return min((at for at in times if at is not None), default=None)
 
     def wake(self, now: float) -> None:
         """Mark the agents dirty whose wake-ups are due; drop earmarks and reservations that ended.
 
         Reservations of absent agents that ended are dropped when their agents return.
         """
+        for leaf in self._sweeps.due(now):
+            self.mark_all_dirty(leaf)
         for agent_id in self._wakeups.due(now):
             agent = self.agents.get(agent_id)
             if agent is not None:

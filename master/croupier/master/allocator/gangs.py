@@ -59,9 +59,8 @@ class GangSearch:
         growth, gatherings = self._state.agents.growth, self._state.gatherings
         if pending.missed_at == growth:
             return ()
-        until = gatherings.paused_until(pending)
-        if until > self._now and self._visited is not None and not self._is_gathered(pending):
-            self._visited[1].wake_by(until)
+        may_search = self._visited is None or self._is_gathered(pending)
+        if not (may_search or gatherings.may_search(leaf, pending, self._now)):
             return ()
         # What others are offered in this visit may be taken back, for their filters.
         self._may_change = self._visited is not None and bool(self._visited[0].filters)

@@ -41,7 +41,7 @@ class Gatherings:
     """
 
     def __init__(self, agents: AgentPool) -> None:
-        self._reservations = Reservations(agents)
+        self._agents, self._reservations = agents, Reservations(agents)
         self.waiting: dict[PendingDemand, float | None] = {}
         self.resting: dict[PendingDemand, float] = {}
         self._by_name: dict[str, Gathering] = {}
@@ -59,9 +59,15 @@ class Gatherings:
         """Return the gathering of a gang; None if it gathers nothing."""
         return self._by_name.get(pending.gathers)
 
-    def paused_until(self, pending: PendingDemand) -> float:
-        """Return from when on room for a gang may be searched; see `missed`."""
-        return max(self._searched_again, self._paused.get(pending, -inf))
+    def may_search(self, leaf: Leaf, pending: PendingDemand, now: float) -> bool:
+        """Return whether room for a gang may be searched, unless it is gathered; see `missed`.
+
+        If not, all agents are visited for it once it may.
+        """
+        until = max(self._searched_again, self._paused.get(pending, -inf))
+        if until > now:
+            self._agents.sweep_at(leaf, until)
+        return until <= now
 
     def missed(self, pending: PendingDemand, work: int, now: float) -> None:
         """Note that a search for the room of a gang was in vain, and what it cost."""

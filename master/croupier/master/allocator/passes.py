@@ -50,8 +50,8 @@ class Passes:
                 break
             agent, leaves = found
             if leaves is not None:
-                if not any(leaf.is_listed for leaf in leaves):
-                    # They were dealt all that they want by now.
+                if not any(_may_take(state, leaf, now) for leaf in leaves):
+                    # They were dealt all that they want by now, or no agent can help.
                     agents.end_sweep()
                     continue
                 if _serves_none(state, agent, leaves):
@@ -73,6 +73,19 @@ class Passes:
         most = {each.demand.unit: each.demand.max_per_offer for each in pending}
         bounds = ((number, most.get(unit)) for unit, number in grant.units)
         return all(bound is None or number <= bound for number, bound in bounds)
+
+
+def _may_take(state: AllocatorState, leaf: Leaf, now: float) -> bool:
+    """Return whether a leaf of a sweep wants more than gangs for which there is no room now."""
+    gatherings, growth = state.gatherings, state.agents.growth
+    if not (leaf.is_listed and gatherings.waiting and leaf.pending):
+        return leaf.is_listed
+    return any(
+        each.gang is None
+        or each.gathers
+        or (each.missed_at != growth and gatherings.may_search(leaf, each, now))
+        for each in leaf.pending
+    )
 
 
 def _serves_none(state: AllocatorState, agent: PooledAgent, leaves: Mapping[Leaf, None]) -> bool:
