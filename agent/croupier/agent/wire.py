@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from croupier.agent.core.events import Event, GroupLaunch, TaskLaunch
 from croupier.agent.core.state import AgentState
@@ -30,7 +30,6 @@ from croupier.model.task_group import MAX_GROUP_TASKS
 from croupier.net.address import Address
 from croupier.net.version import croupier_version
 from croupier.v1 import agent_pb2 as pb
-from croupier.v1.task_pb2 import TaskInfo
 from croupier.wire.resources import (
     attributes_to_wire,
     check_count,
@@ -51,9 +50,10 @@ from croupier.wire.task import (
 if TYPE_CHECKING:  # cyclopts
     from croupier.agent.config import AgentConfig
 
-# A larger REGISTER carries only the fields of tasks that affect decisions: the others may have
-# 128 KB for each task. If it is still larger, its tasks come in pages.
+# A larger REGISTER lacks the fields of tasks that affect no decision, and may have 128 KB for each
+# task. If it is still larger, its tasks come in pages.
 SLIM_BYTES = 1024 * 1024
+_LARGE = ("name", "command", "labels", "limits", "isolation", "output", "data")
 PAGE_BYTES = 256 * 1024
 # Masters send 16.
 MAX_PROOF_BYTES = 64
@@ -106,24 +106,20 @@ def register_to_wire(identity: pb.Register, state: AgentState) -> list[pb.Report
     register.MergeFrom(identity)
     if register.ByteSize() > SLIM_BYTES:
         for task in register.tasks:
-            whole = task.task
-            task.task.CopyFrom(
-                TaskInfo(
-                    task_id=whole.task_id,
-                    resources=whole.resources,
-                    kill_policy=whole.kill_policy,
-                    group=whole.group if whole.HasField("group") else None,
-                    executor=whole.executor if whole.HasField("executor") else None,
-                    executor_id=whole.executor_id,
-                    preemption=whole.preemption if whole.HasField("preemption") else None,
-                )
-            )
+            _slim(task.task)
     if register.ByteSize() <= SLIM_BYTES:
         return [pb.Report(register=register)]
     pages = _pages(register.tasks)
     register.ClearField("tasks")
     register.pages = len(pages)
     return [*pages, pb.Report(register=register)]
+
+
+def _slim(task: Any) -> None:
+    for name in _LARGE:
+        task.ClearField(name)
+    if task.HasField("gang"):
+        task.gang.ClearField("hosts")
 
 
 def _pages(tasks: Iterable[pb.AgentTask]) -> list[pb.Report]:

@@ -15,15 +15,18 @@ from croupier.agent.wire import PAGE_BYTES, SLIM_BYTES, order_from_wire, parts_o
 from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask
 from croupier.model.errors import InvalidRequest, ProtocolViolation
 from croupier.model.executor import ExecutorSpec
-from croupier.model.ids import DEFAULT_ROLE, AgentId, FrameworkId, Role, TaskId
+from croupier.model.gang import GangMember
+from croupier.model.ids import DEFAULT_ROLE, AgentId, FrameworkId, HoldId, Role, TaskId
 from croupier.model.isolation import Feature
+from croupier.model.preemption import TaskPreemption
 from croupier.model.resources import Resources
 from croupier.model.task import Command, Reason, TaskInfo, TaskState
 from croupier.model.task_checks import MAX_GRACE_MS, MAX_LABEL, MAX_LABELS
+from croupier.model.volume import VolumeMount
 from croupier.net.transport import MAX_MESSAGE_BYTES
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import task_pb2
-from croupier.wire.task import status_to_wire, task_to_wire
+from croupier.wire.task import status_to_wire, task_from_wire, task_to_wire
 
 F, T = FrameworkId("F1"), TaskId("t1")
 WHO = pb.Register(hostname="host", http_address="host:1", version="1.0", boot_id="boot")
@@ -92,15 +95,27 @@ def test_a_large_register_leaves_commands_out() -> None:
 def test_a_large_register_leaves_names_and_labels_out() -> None:
     state = AgentState.of(Resources.parse("cpus:100"))
     labels = tuple((f"{n}" + "k" * 1000, "v" * 1000) for n in range(64))
+    hosts = tuple(f"h{n}" for n in range(100))
     for n in range(100):
-        command = Command(("true",))
         info = TaskInfo(
-            TaskId(f"t{n}"), command, Resources.parse("cpus:1"), name="n" * 4000, labels=labels
+            TaskId(f"t{n}"),
+            Command(("true",)),
+            Resources.parse("cpus:1"),
+            name="n" * 4000,
+            labels=labels,
+            max_completion_ms=1000,
+            gang=GangMember("g", n, 100, hosts=hosts),
+            preemption=TaskPreemption(min_run_ms=5),
+            volumes=(VolumeMount(HoldId("v"), "/data"),),
         )
         step(state, LaunchTask(F, info, DEFAULT_ROLE), Now(0, 0))
     (register,) = register_to_wire(WHO, state)
     assert register.ByteSize() < SLIM_BYTES
-    assert len(register.register.tasks) == 100
+    tasks = [task_from_wire(each.task) for each in register.register.tasks]
+    # What decisions depend on is still there.
+    assert [each.gang for each in tasks] == [GangMember("g", n, 100) for n in range(100)]
+    kept = {(each.max_completion_ms, each.preemption.min_run_ms, each.volumes) for each in tasks}
+    assert kept == {(1000, 5, info.volumes)}
 
 
 def test_a_register_of_many_tasks_comes_in_pages() -> None:
