@@ -265,7 +265,7 @@ MUTANTS = {
     "requeues": Mutant(
         "the master queues a preempted task again while it is being killed",
         "master", on_agent, "ends_run", broken.requeues_early, "kill framework",
-        ("ran_twice",),
+        ("ran_twice", "wrong_end"),
     ),
     "devices": Mutant(
         "the agent tells all tasks of its first devices",

@@ -92,8 +92,8 @@ class ReservationKeeper:
         else:
             await self._make(role, random.uniform(0.05, 0.5), random.uniform(1.0, 4.0))
 
-    async def _make(self, role: str, in_s: float, for_s: float) -> str:
-        """Reserve an agent.
+    async def _make(self, role: str, in_s: float, for_s: float, agents: int = 1) -> str:
+        """Reserve some agents.
 
         Raises:
             grpc.aio.AioRpcError: if the answer is an error, or does not come.
@@ -105,7 +105,7 @@ class ReservationKeeper:
         wanted = pb.CreateReservationRequest(
             reservation_id=f"r{self._number}",
             role=role,
-            agents=1,
+            agents=agents,
             begin_time_ms=begin_ms,
             end_time_ms=begin_ms + int(1000 * for_s),
         )
@@ -157,8 +157,12 @@ class ReservationKeeper:
         known: set[str] = set()
 
         async def has_made() -> bool:
-            # The last one preempts tasks of the first.
-            made[:] = [await self._make(role, 0.1, FAR_S) for role in (roles[-1], roles[0])]
+            # The agents with the fewest tasks are taken; of all but one, others are preempted.
+            most = len(self._cluster.agents) - 1
+            # An earlier attempt may have made some.
+            await self._delete_all()
+            await self._make(roles[-1], 0.1, FAR_S, most)
+            made.append(await self._make(roles[0], 0.1, FAR_S))
             return True
 
         async def is_served() -> bool:

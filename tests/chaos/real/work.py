@@ -29,11 +29,14 @@ LIMIT = "disk:1MB"
 
 # Notes the times of its run, and what its agent tells it of its gang and of its devices. Two runs
 # of it at one time would have one lock; of gangs, two on one agent, since a gang starts again while
-# an agent is unreachable. SIGUSR1 asks it to save its state.
+# an agent is unreachable. The children of a run may have the lock for a moment after its end.
+# SIGUSR1 asks it to save its state.
 MINUTES = (
-    'I="$1" L="$2"; note() { echo "$1 $I $(date +%s.%N)" >>"$L"; };'
+    # A signal to all of its processes ends `date`, too.
+    'I="$1" L="$2"; note() { T=; until [ "$T" ]; do T="$(date +%s.%N)"; done;'
+    ' echo "$1 $I $T" >>"$L"; };'
     ' trap "note saved" USR1; trap "note stopped; kill -9 \\$!; exit 75" TERM;'
-    ' exec 9>>"$L.$I${CROUPIER_RANK:+.$CROUPIER_AGENT_ID}"; flock -n 9 || note twice;'
+    ' exec 9>>"$L.$I${CROUPIER_RANK:+.$CROUPIER_AGENT_ID}"; flock -w 0.3 9 || note twice;'
     ' echo "start $I $$" >>"$L";'
     ' echo "told $I ${CROUPIER_RANK:--} ${CROUPIER_SIZE:--} ${CROUPIER_GANG_HOSTS:--}'
     ' ${CROUPIER_DEVICES:--} ${CROUPIER_DEVICE_PARTS:--}" >>"$L"; note began;'
