@@ -97,13 +97,13 @@ class _DecayedUse:
             if (weight := weight_of_age(now_ms - _middle_ms(bucket), half_life_ms))
         ]
         self._capacity: Amounts = {}
-        self._roles: dict[Role, set[Role]] = {}
         counted = 0
         for weight, bucket in self._buckets:
             counted += weight * bucket.counted_ms
             _add(self._capacity, bucket.capacity, weight)
-            for role in bucket.by_role:
-                self._roles.setdefault(parent_of(role) or _TOP, set()).add(role)
+        self._roles: dict[Role, set[Role]] = {}
+        for role in set[Role]().union(*(bucket.by_role for _, bucket in self._buckets)):
+            self._roles.setdefault(parent_of(role) or _TOP, set()).add(role)
         # The part of the past that the ledger knows; the rest counts as divided by weight.
         self._known = min(counted * _LN_2 // (half_life_ms * WHOLE), WHOLE)
         self._used: dict[Role, Amounts] = {}
@@ -156,7 +156,8 @@ class _DecayedUse:
         if used is None:
             used = self._used[role] = {}
             for weight, bucket in self._buckets:
-                _add(used, bucket.by_role.get(role, {}), weight)
+                if role in bucket.by_role:
+                    _add(used, bucket.by_role[role], weight)
         return used
 
     def _part(self, used: Amounts) -> int:

@@ -82,7 +82,8 @@ class Sums:
     def add(self, other: Sums) -> None:
         """Add the amounts of `other`."""
         for mine, more in zip(self.columns, other.columns, strict=True):
-            add_to(mine, more)
+            if more:
+                add_to(mine, more)
 
 
 COLUMNS: Final = tuple(each.name for each in fields(Sums))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Mapping
+from functools import cache
 from heapq import nlargest
 from typing import Final
 
@@ -57,17 +58,23 @@ def usage_query(
 ) -> Query[pb.GetUsageResponse]:
     """Return the query of what a caller may view of the usage; `wall_ms` is the time of day."""
     is_by_role = request.by not in _NAMES
-    names_of = _NAMES.get(request.by, _roles_of)
+    names_in = _NAMES.get(request.by, _roles_of)
     until_ms = request.until_ms or wall_ms + 1
 
     def query(state: State) -> Generator[Pause, None, pb.GetUsageResponse]:
         visible = Visibility(state, caller)
+
+        @cache
+        def names_of(account: Account) -> tuple[str, ...]:
+            is_visible = visible.in_role(account.role, account.principal)
+            return tuple(names_in(account)) if is_visible else ()
+
         totals: dict[str, _Total] = defaultdict(_Total)
         counted: list[UsageBucket] = []
         for bucket in state.usage.buckets_now(wall_ms):
             if bucket.end_ms > request.since_ms and bucket.start_ms < until_ms:
                 counted.append(bucket)
-                _add(totals, bucket, names_of, visible)
+                _add(totals, bucket, names_of)
                 yield PAUSE
         wire = _answer(counted, _bounded(totals))
         if is_by_role:
@@ -83,13 +90,11 @@ def _add(
     totals: dict[str, _Total],
     bucket: UsageBucket,
     names_of: Callable[[Account], Iterable[str]],
-    visible: Visibility,
 ) -> None:
     found: dict[str, Sums] = defaultdict(Sums)
     for account, sums in bucket.accounts.items():
-        if visible.in_role(account.role, account.principal):
-            for name in names_of(account):
-                found[name].add(sums)
+        for name in names_of(account):
+            found[name].add(sums)
     for name, sums in found.items():
         totals[name].add(sums, dominant_ms(sums.used, bucket.capacity, bucket.counted_ms))
 
