@@ -18,6 +18,8 @@ from croupier.net.task_scope import reraise_own_cancellation
 _NO_ADDRESS = ("errors resolving", "DNS resolution", "lookup failed", "Domain name not found")
 _NO_CONNECTION = ("failed to connect", "Failed to connect", "connections to all backends failing")
 _BROKEN = ("Socket closed", "Connection reset", "recvmsg", "sendmsg", "GOAWAY", "keepalive", "ping")
+# Of a call that ended while gRPC's client wrote to it.
+_WHILE_WRITING = "Internal error from Core"
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
@@ -85,6 +87,8 @@ def _error(
             return Unavailable(problem or _plain_text(details, address))
         case grpc.StatusCode.UNIMPLEMENTED:
             return NoSuchCall(_not_a_master(address))
+        case grpc.StatusCode.INTERNAL if error.details() == _WHILE_WRITING:
+            return Unavailable(f"the connection to the master at {address} broke; try again")
         case _:
             return error_from_rpc(error)
 

@@ -81,6 +81,10 @@ def exec_(
     return ended.code
 
 
+# For the status of a call that a master refuses at once. It waits longer for a first message.
+REFUSAL_S: Final = 3.0
+
+
 @dataclass(frozen=True, slots=True)
 class CommandEnd:
     """The end of a command: the exit code of this one, and what to tell the user."""
@@ -137,7 +141,8 @@ class _Exec:
         start = exec_pb2.ExecStart(
             framework_id=self._task.framework_id, task_id=self._task.task_id, command=self._command
         )
-        await self._send(call, start=start)
+        if not await self._send(call, start=start):
+            await self._raise_refusal(master)
         helpers: list[asyncio.Task[None]] = []
         with self._raw or nullcontext(), self._windows(call):
             try:
@@ -165,13 +170,30 @@ class _Exec:
                 await self._send(call, input=data)
         await self._send(call, input_end=exec_pb2.ExecInputEnd())
 
-    async def _send(self, call: Any, **fields: Any) -> None:
-        """Send a request; if the call has ended, its answers say why."""
+    async def _send(self, call: Any, **fields: Any) -> bool:
+        """Send a request; if the call has ended, its answers say why: return whether they do.
+
+        They do not if the call ended while gRPC was writing: it then drops the master's status.
+        """
         async with self._turn:
             try:
                 await call.write(pb.ExecTaskRequest(**fields))
-            except (grpc.RpcError, asyncio.InvalidStateError, asyncio.CancelledError):
+            except (grpc.RpcError, asyncio.InvalidStateError, asyncio.CancelledError) as error:
                 reraise_own_cancellation()
+                if isinstance(error, grpc.aio.AioRpcError):
+                    return error.code() is not grpc.StatusCode.INTERNAL
+        return True
+
+    async def _raise_refusal(self, master: Master) -> None:
+        """Raise the error with which the master refuses any command of this caller, if it does.
+
+        Nothing is sent: the command might have been started before the connection broke.
+        """
+        call: Any = master.service.ExecTask()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(REFUSAL_S), aclosing(master.answers(call)) as answers:
+                async for _ in answers:
+                    pass
 
     @contextmanager
     def _windows(self, call: Any) -> Iterator[None]:
