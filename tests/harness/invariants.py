@@ -298,6 +298,8 @@ def _check_gangs(framework: Framework) -> None:
         gangs = [task.info.gang for task in placed if task.info.gang is not None]
         assert len({gang.hosts for gang in gangs}) <= 1, "members know the same hosts"
         assert all(bool(task.info.gang and task.info.gang.hosts) != task.is_queued for task in live)
+        kept = [task for task in tasks.values() if task.is_kept_back]
+        assert not kept or live or framework.is_removed, "ends are kept back, and the gang is over"
         failed = [task for task in tasks.values() if _has_failed(task)]
         for task in [] if framework.is_removed else failed:
             if len(live) > (not task.state.is_terminal):

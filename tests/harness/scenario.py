@@ -262,9 +262,10 @@ class Story(AccessCommands, AgentCommands, OperatorCommands, TaskCommands):
         self._report(plain[0], plain[1], TaskState.RUNNING)
 
     def _do_finish(self, plain: list[str], options: dict[str, str]) -> None:
-        framework, task_id = plain
+        framework, task_id = plain[:2]
         self._report(framework, task_id, TaskState.FINISHED)
-        self._do_acknowledge(plain, options)
+        if "unacknowledged" not in plain:
+            self._do_acknowledge(plain, options)
 
     def _do_demand(self, plain: list[str], options: dict[str, str]) -> None:
         number = int(options["count"]) if "count" in options else None

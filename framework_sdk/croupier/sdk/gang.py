@@ -27,8 +27,8 @@ class Gang:
     are KILLED with GANG_ENDED. A member whose agent is unreachable counts as ended.
 
     A gang with `restarts` goes back to the front of its queue instead, all tasks with their ids,
-    and begins anew when it is placed again: each task is then QUEUED with GANG_ENDED. That needs
-    all of its tasks: once one has finished, or was killed by the framework, it ends as others do.
+    and begins anew when it is placed again: each task is then QUEUED with GANG_ENDED. As long as
+    it may, its framework is not told that a task has finished. A kill by the framework ends it.
 
     Attributes:
         gang_id: an id that no other gang of the framework has.

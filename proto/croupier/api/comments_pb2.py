@@ -523,6 +523,7 @@ COMMENTS = {
     'croupier.v1.ReleaseHoldResponse.hold': 'As it was before.',
     'croupier.v1.Requeue': 'How a submitted task goes back into its queue when it is preempted.',
     'croupier.v1.Requeue.count': 'How often it has.',
+    'croupier.v1.Requeue.is_last': 'Whether its framework may know that it has ended: it does not go back any more.',
     'croupier.v1.Requeue.sequence': 'The number of the last update of its earlier runs.',
     'croupier.v1.Rescind': 'Rescinds an offer. A hint: an ACCEPT may be on its way already.',
     'croupier.v1.ResendUpdates': 'The framework is connected again: send its unacknowledged updates.',

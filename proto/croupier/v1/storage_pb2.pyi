@@ -318,10 +318,13 @@ class Requeue(_message.Message):
     PLACE_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
+    IS_LAST_FIELD_NUMBER: _builtins.int
     count: _builtins.int
     """How often it has."""
     sequence: _builtins.int
     """The number of the last update of its earlier runs."""
+    is_last: _builtins.bool
+    """Whether its framework may know that it has ended: it does not go back any more."""
     @_builtins.property
     def place(self) -> Global___QueuePlace: ...
     def __init__(
@@ -330,10 +333,11 @@ class Requeue(_message.Message):
         place: Global___QueuePlace | None = ...,
         count: _builtins.int = ...,
         sequence: _builtins.int = ...,
+        is_last: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["place", b"place"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "place", b"place", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "is_last", b"is_last", "place", b"place", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

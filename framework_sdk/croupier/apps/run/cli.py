@@ -77,7 +77,7 @@ def run(
             CROUPIER_RANK, the number of tasks in CROUPIER_SIZE, all hosts in the file
             CROUPIER_HOSTFILE, and the host and a port of task 0 in MASTER_ADDR and MASTER_PORT.
         restarts: Start the tasks of --nodes again, all of them from the beginning, up to so many
-            times if one fails or its agent is lost, and none has finished.
+            times if one fails or its agent is lost.
         env: NAME=VALUE for the command's environment; may be repeated.
         secret: NAME=@FILE: a variable with the content of a file, without its line end, which the
             cluster keeps secret: encrypted in the master's store, on no disk of agents, in no list

@@ -38,9 +38,10 @@ from croupier.master.core.on_executor import on_said
 from croupier.master.core.on_hold import end_hold, restore_holds
 from croupier.master.core.on_requeue import end_run, ends_run, requeue, starts_again
 from croupier.master.core.on_sync import sync
-from croupier.master.core.on_task import drop, forget_removed, orphan, set_status
+from croupier.master.core.on_task import drop, forget_removed, set_status
 from croupier.master.core.records import ForgetAgent
 from croupier.master.core.state import State
+from croupier.master.core.tasks import Task
 from croupier.model.errors import (
     Conflict,
     CroupierError,
@@ -180,11 +181,8 @@ def remove(
 ) -> Iterator[Effect]:
     """Remove a disconnected agent; its tasks end with status `new`."""
     _lose(state, agent, now)
-    for task in list(agent.tasks.values()):
-        if task.state.is_terminal:
-            yield from orphan(state, task, now)
-        else:
-            yield from end_run(state, task, new, reason, message, now)
+    for task in _live_first(agent):
+        yield from end_run(state, task, new, reason, message, now)
     for hold in list(agent.holds.values()):
         yield from end_hold(state, hold, "agent_gone", message, now)
     agent.move(AgentState.GONE)
@@ -262,25 +260,25 @@ def give_up(state: State, agent: Agent, message: str, now: float) -> Iterator[Ef
     agent.move(AgentState.UNREACHABLE)
     state.deadlines.cancel(AgentTimeout(agent.agent_id))
     yield Save(agent.record())
-    for task in list(agent.tasks.values()):
+    lost = (TaskState.UNREACHABLE, Reason.AGENT_DISCONNECTED, message)
+    for task in _live_first(agent):
         if state.frameworks[task.framework_id].is_removed:
             yield from drop(state, task)
             forget_removed(state, task.framework_id)
-        elif task.state.is_terminal:
-            # Its terminal status is known, but not acknowledged.
-            yield from orphan(state, task, now)
-        elif starts_again(state, task, TaskState.UNREACHABLE):
-            lost = task.master_made(TaskState.UNREACHABLE, Reason.AGENT_DISCONNECTED, message)
-            yield from requeue(state, task, lost)
+        elif task.state.is_terminal or starts_again(state, task, TaskState.UNREACHABLE):
+            yield from end_run(state, task, *lost, now)
         else:
-            yield from set_status(
-                state, task, TaskState.UNREACHABLE, Reason.AGENT_DISCONNECTED, message
-            )
+            yield from set_status(state, task, *lost)
     yield Happened(AgentLeft(agent.agent_id, agent.hostname, "unreachable", message))
     yield from announce(state, agent, message, losers)
     state.unreachable[agent.agent_id] = None
     for forgotten in state.forget_unreachable():
         yield Save(ForgetAgent(forgotten))
+
+
+def _live_first(agent: Agent) -> list[Task]:
+    """Return the tasks of an agent. Those that have ended may have to start again with others."""
+    return sorted(agent.tasks.values(), key=lambda task: task.state.is_terminal)
 
 
 def _connect(state: State, agent: Agent, event: Register, now: float) -> None:

@@ -16,9 +16,11 @@ from croupier.master.core import task_moves
 from croupier.master.core.authorisation import require_user
 from croupier.master.core.deadlines import GatheringReview
 from croupier.master.core.effects import Effect, Happened, Save, Send
+from croupier.master.core.frameworks import Framework
 from croupier.master.core.launches import order_launch
 from croupier.master.core.messages import Placed
-from croupier.master.core.on_task import end, kill, moved_fact, request_kill
+from croupier.master.core.on_requeue import is_whole, requeue
+from croupier.master.core.on_task import end, kill, moved_fact, receive, request_kill
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
 from croupier.model.errors import CroupierError, shortened
@@ -115,35 +117,59 @@ def settle_gangs(state: State, now: float) -> Iterator[Effect]:
         if framework is None or framework.is_removed:
             # All of its tasks are being killed.
             continue
-        members = framework.gangs.get(task.info.gang_id, {}).values()
-        left = [each for each in members if each is not task and not each.state.is_terminal]
-        if task.is_queued:
-            yield from _settle_return(state, task, left, now)
+        members = list(framework.gangs.get(task.info.gang_id, {}).values())
+        is_returning = any(each.task_id in framework.queues.returning for each in members)
+        if is_returning and is_whole(state, task):
+            yield from _start_again(state, framework, members, now)
             continue
-        # A gang that starts again does so as a whole.
-        is_returning = any(each.is_queued for each in left)
+        if task.is_queued and not is_returning:
+            # Its gang is in the queue.
+            continue
+        live = [each for each in members if not each.state.is_terminal]
+        if not _may_start_again(state, task, live):
+            for each in members:
+                if each.is_kept_back:
+                    yield from _tell_end(state, framework, each)
+        left = [each for each in live if each is not task]
         has_finished = task.state is TaskState.FINISHED
-        parts = list(map(_part, left))
-        if not left or not (is_returning or ends_rest(_part(task), has_finished, parts)):
-            continue
-        if not task.state.is_terminal and task.kill is None:
+        ends = left and ends_rest(_part(task), has_finished, list(map(_part, left)))
+        if ends and not task.state.is_terminal and task.kill is None:
             # It is killed when its agent returns.
             yield from request_kill(task, None, Reason.GANG_ENDED)
-        yield from _end_all(state, left, now)
+        if ends or is_returning:
+            yield from _end_all(state, live if task.is_queued else left, now)
 
 
-def _settle_return(
-    state: State, task: Task, others: Sequence[Task], now: float
+def _start_again(
+    state: State, framework: Framework, members: Sequence[Task], now: float
 ) -> Iterator[Effect]:
-    """End the runs of the others of a gang that starts again; queue it once all have ended."""
-    framework = state.frameworks[task.framework_id]
-    unit, returning = framework.queued_with(task), framework.queues.returning
-    if not all(each.is_queued for each in unit):
-        yield from _end_all(state, [each for each in others if not each.is_queued], now)
-    elif task.task_id in returning:
-        for each in unit:
-            del returning[each.task_id]
+    """End the runs of a gang that starts again; put it into the queue once all have ended."""
+    for task in members:
+        if task.is_kept_back:
+            yield from requeue(state, task, task.status)
+    yield from _end_all(state, [task for task in members if not task.is_queued], now)
+    unit = framework.queued_with(members[0])
+    if all(task.is_queued for task in unit):
+        for task in unit:
+            del framework.queues.returning[task.task_id]
         task_moves.enqueue(state, *unit, at_begin=True)
+
+
+def _may_start_again(state: State, task: Task, live: Sequence[Task]) -> bool:
+    """Return whether another failure of a member, of those that live, has the gang start again."""
+    gang, again = task.info.gang, task.requeue
+    has_restarts = gang is not None and again is not None and again.count < gang.restarts
+    works = any(_part(each) is not GroupPart.SIDECAR for each in live)
+    return has_restarts and works and is_whole(state, task)
+
+
+def _tell_end(state: State, framework: Framework, task: Task) -> Iterator[Effect]:
+    """Tell the framework of an end that was kept back. The task cannot start again after that."""
+    assert task.requeue is not None
+    task.requeue = replace(task.requeue, is_last=True)
+    task_moves.slim_task(state, task)
+    yield Save(task.record())
+    yield from receive(state, framework, task, task.status)
 
 
 def _end_all(state: State, tasks: Sequence[Task], now: float) -> Iterator[Effect]:

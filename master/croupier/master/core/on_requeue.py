@@ -6,7 +6,8 @@ sequence: a late update of an earlier run has a number that was handled, and cha
 
 A gang starts again by its `restarts` if a member fails, as long as none has ended for good. Each
 member returns when its run ends. If its agent is unreachable, that run may go on there until the
-agent returns; so the next one is launched elsewhere.
+agent returns; so the next one is launched elsewhere. As long as a gang may start again, the end of
+a member that ends no other is kept back: its agent keeps the update, and its framework is not told.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from croupier.master.core.effects import Effect, Happened, Save, Send
 from croupier.master.core.events import AgentTask
 from croupier.master.core.facts import PreemptionEnded
 from croupier.master.core.messages import Updated
-from croupier.master.core.on_task import acknowledge, check_drain, end, moved_fact
+from croupier.master.core.on_task import acknowledge, check_drain, end, moved_fact, orphan
 from croupier.master.core.records import Requeue
 from croupier.master.core.state import NO_AGENT, State
 from croupier.master.core.tasks import Task, TaskHold
@@ -78,30 +79,48 @@ def starts_again(state: State, task: Task, ended: TaskState) -> bool:
 
     As soon as one has failed, all of them do, however they end. O(its gang).
     """
-    gang, framework = task.info.gang, state.frameworks.get(task.framework_id)
-    if gang is None or not gang.restarts or framework is None or framework.is_removed:
+    gang, again = task.info.gang, task.requeue
+    if gang is None or again is None or again.count >= gang.restarts or not is_whole(state, task):
         return False
-    members, back = framework.gangs[gang.gang_id].values(), task.requeue
-    if back is None or back.count >= gang.restarts or task.role not in framework.roles:
-        return False
+    has_room = len(again.place.placement.constraints) < MAX_CONSTRAINTS
     has_failed = ended is not TaskState.FINISHED and gang.part is not GroupPart.SIDECAR
-    has_room = len(back.place.placement.constraints) < MAX_CONSTRAINTS
-    is_whole = len(members) == gang.size and not any(map(_has_ended, members))
-    return is_whole and has_room and (has_failed or any(each.is_queued for each in members))
+    members = state.frameworks[task.framework_id].gangs[gang.gang_id].values()
+    return has_room and (has_failed or any(each.is_queued for each in members))
+
+
+def is_whole(state: State, task: Task) -> bool:
+    """Return whether no member of a task's gang has ended for good, or will. O(its gang)."""
+    gang, framework = task.info.gang, state.frameworks.get(task.framework_id)
+    if gang is None or framework is None or framework.is_removed:
+        return False
+    members = framework.gangs.get(gang.gang_id, {}).values()
+    is_known = len(members) == gang.size and task.role in framework.roles
+    return is_known and not any(map(_has_ended, members))
 
 
 def _has_ended(task: Task) -> bool:
-    """Return whether a task has ended for good, or will."""
-    is_lost = task.state.is_terminal or task.state is TaskState.UNREACHABLE
-    return is_lost or (task.kill is not None and task.kill.reason not in _KILLS_OF_RUNS)
+    assert task.info.gang is not None
+    part = task.info.gang.part
+    is_killed = task.kill is not None and task.kill.reason not in _KILLS_OF_RUNS
+    # The others run on.
+    ends_alone = part is GroupPart.SIDECAR or (
+        part is GroupPart.MEMBER and task.state is TaskState.FINISHED
+    )
+    is_over = task.state.is_terminal and not (task.is_kept_back and ends_alone)
+    return is_over or is_killed or task.master_status is not None
 
 
 def end_run(
     state: State, task: Task, new: TaskState, reason: Reason, message: str, now: float
 ) -> Iterator[Effect]:
     """End a task on behalf of a lost agent; a member of a gang may start again instead."""
-    if starts_again(state, task, new):
-        yield from requeue(state, task, task.master_made(new, reason, message))
+    has_ended = task.state.is_terminal
+    if starts_again(state, task, task.state if has_ended else new):
+        lost = task.master_made(new, reason, message)
+        yield from requeue(state, task, task.status if has_ended else lost)
+    elif has_ended:
+        # Its terminal status is known, but not acknowledged.
+        yield from orphan(state, task, now)
     else:
         yield from end(state, task, new, reason, message, now)
 
@@ -163,8 +182,13 @@ def _put_back(state: State, task: Task, sequence: int, reason: Reason, message: 
     if amount != task.info.resources:
         task.info = replace(task.info, resources=amount)
     task.hold_as(TaskHold.QUEUED)
-    task.move(task.master_made(TaskState.QUEUED, reason, message))
-    gang = task.info.gang
+    queued, gang = task.master_made(TaskState.QUEUED, reason, message), task.info.gang
+    if task.state.is_terminal:
+        # Its framework was not told of this end.
+        state.frameworks[task.framework_id].ended -= 1
+        task.status = queued
+    else:
+        task.move(queued)
     if gang is None:
         task_moves.enqueue(state, task, at_begin=True)
     else:

@@ -55,7 +55,7 @@ def on_status(state: State, status: TaskStatus, now: float) -> Iterator[Effect]:
             task.has_data = kept is not status
             yield from _apply(state, task, kept)
             yield from _end_queued_in(state, task, now)
-        yield from _receive(state, framework, task, status)
+        yield from receive(state, framework, task, status)
 
 
 def set_status(
@@ -180,6 +180,7 @@ def orphan(state: State, task: Task, now: float) -> Iterator[Effect]:
     if task.is_orphan:
         return
     task.hold_as(TaskHold.ORPHANED)
+    task_moves.slim_task(state, task)
     agent = state.agents.get(task.agent_id)
     if agent is not None:
         agent.tasks.pop(task.key, None)
@@ -217,6 +218,9 @@ def reconciled(task: Task, session: SessionId) -> TaskStatus:
     """
     if task.has_data and not task.is_orphan and task.acknowledged < task.status.sequence:
         return replace(task.status, sequence=0, is_reconciled=True)
+    if task.is_kept_back:
+        running = task.master_made(TaskState.RUNNING, Reason.RECONCILIATION, "")
+        return replace(running, is_reconciled=True)
     status = as_master_update(task.status) if task.is_orphan else task.status
     if status.needs_acknowledgement:
         sent = task.sent_on(session)
@@ -289,7 +293,8 @@ def _apply(state: State, task: Task, status: TaskStatus) -> Iterator[Effect]:
         if not was_killed and state.preemptor.is_ending(task.key):
             yield Happened(facts.PreemptionEnded(task.framework_id, task.task_id, "yielded"))
         task_moves.release_task(state, task)
-        task_moves.slim_task(state, task)
+        if not task.is_kept_back:
+            task_moves.slim_task(state, task)
         if is_new:
             framework = state.frameworks[task.framework_id]
             framework.ended += 1
@@ -323,17 +328,15 @@ def check_drain(state: State, agent_id: AgentId) -> Iterator[Effect]:
         yield Happened(facts.AgentDrained(agent.agent_id, agent.hostname))
 
 
-def _receive(
-    state: State, framework: Framework, task: Task, status: TaskStatus
-) -> Iterator[Effect]:
-    """Send an update to its framework, unless it is early or stale."""
+def receive(state: State, framework: Framework, task: Task, status: TaskStatus) -> Iterator[Effect]:
+    """Send an update to its framework, unless it is early, stale, or an end that is kept back."""
     if framework.is_removed:
         yield from acknowledge(state, status)
         yield Happened(facts.UpdateHandled("unknown"))
         if task.state.is_terminal and status.sequence >= task.sequence:
             yield from drop(state, task)
             forget_removed(state, framework.framework_id)
-    elif framework.session is None:
+    elif framework.session is None or (status.state.is_terminal and task.is_kept_back):
         yield Happened(facts.UpdateHandled("waiting"))
     else:
         sent = task.sent_on(framework.session)

@@ -145,17 +145,19 @@ class QueuePlace:
 
 @value
 class Requeue:
-    """How a submitted task goes back into its queue when it is preempted.
+    """How a submitted task goes back into its queue, when it is preempted or with its gang.
 
     Attributes:
         place: its place, from the first submission on.
         count: how often it went back.
         sequence: the number of the last update of its earlier runs.
+        is_last: whether its framework may know that it has ended: it does not go back any more.
     """
 
     place: QueuePlace
     count: int = 0
     sequence: int = 0
+    is_last: bool = False
 
 
 @value

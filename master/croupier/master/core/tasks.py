@@ -116,7 +116,7 @@ class Task:
         queued: its place in the queue of its framework, as long as it is queued or lined up.
         kind: its role and shape, if it was submitted to this master, and others may succeed it.
         is_recalled: whether it is lined up, and its agent was asked to return it.
-        requeue: how it goes back into its queue when it is preempted; None: it ends.
+        requeue: how it goes back into its queue, in place of an end; None: it does not.
         has_data: whether the latest status of its agent came with data or labels of an executor.
         begun_ms: when its agent began to start it, by the agent's clock; 0 if it has not.
         hold_id: the hold that it runs in; empty if it takes nothing from one.
@@ -189,6 +189,13 @@ class Task:
     def is_orphan(self) -> bool:
         """Whether the master itself sends its terminal update."""
         return self.hold is TaskHold.ORPHANED
+
+    @property
+    def is_kept_back(self) -> bool:
+        """Whether its framework is not told of its end: its gang may start again."""
+        again = self.requeue
+        may_return = self.info.gang is not None and again is not None and not again.is_last
+        return self.state.is_terminal and may_return and not self.is_orphan
 
     @property
     def is_queued(self) -> bool:
