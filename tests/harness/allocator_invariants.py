@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from croupier.master.allocator import Allocator, limits
-from croupier.master.allocator.agent_pool import AgentPool, PooledAgent
+from croupier.master.allocator.agent_pool import AgentPool
 from croupier.master.allocator.charges import Charges
 from croupier.master.allocator.kinds import Entry, Groups, Kind, parts_of
 from croupier.master.allocator.node import (
@@ -18,6 +18,7 @@ from croupier.master.allocator.node import (
     add_amounts,
     limited_at,
 )
+from croupier.master.allocator.pooled_agent import PooledAgent
 from croupier.master.allocator.profiles import Profiles
 from croupier.master.allocator.tree import Tree
 from croupier.model.devices import without_slots

@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 
 from croupier.master.allocator import Allocator, Grant, Rules, policies
-from croupier.master.allocator.agent_pool import Earmark
 from croupier.master.allocator.past_use import PastUse
+from croupier.master.allocator.pooled_agent import Earmark
 from croupier.master.allocator.queue import ORDERS
 from croupier.model.attributes import Constraint, equals, facts_of, not_equals
 from croupier.model.demand import Demand

@@ -8,10 +8,10 @@ import pytest
 
 from croupier.master.allocator import Cause, PassedOver
 from croupier.master.allocator import profiles as profiles_module
-from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.kinds import Groups, Kind
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.pending_demand import Shape
+from croupier.master.allocator.pooled_agent import PooledAgent
 from croupier.master.allocator.profiles import Profile, Profiles
 from croupier.master.allocator.tree import Tree
 from croupier.model.attributes import Constraint, equals, facts_of

@@ -21,12 +21,12 @@ from croupier.agent.core.events import (
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Due, LocalTask, PendingUpdates
 from croupier.master.allocator.agent_allocation import AgentAllocation
-from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.charges import Charges
 from croupier.master.allocator.eligibility import Eligibility, Fit, Rejection
 from croupier.master.allocator.holds import Holds
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.past_use import PastUse
+from croupier.master.allocator.pooled_agent import PooledAgent
 from croupier.master.allocator.tree import Tree
 from croupier.master.core import (
     hold_charges,

@@ -16,10 +16,10 @@ from croupier.agent.core import on_task as agent_on_task
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import PendingUpdates
 from croupier.master.allocator.agent_allocation import AgentAllocation
-from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.charges import Charges
 from croupier.master.allocator.eligibility import Eligibility
 from croupier.master.allocator.holds import Holds
+from croupier.master.allocator.pooled_agent import PooledAgent
 from croupier.master.allocator.tree import Tree
 from croupier.master.core import (
     hold_charges,

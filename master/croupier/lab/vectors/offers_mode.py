@@ -22,8 +22,8 @@ from croupier.lab.vectors.modes import Runs
 from croupier.lab.vectors.preemption_mode import check_words
 from croupier.lab.vectors.vector import Unreadable, Vector, shortened
 from croupier.master.allocator import Rules
-from croupier.master.allocator.agent_pool import Useful
 from croupier.master.allocator.policies import Drf
+from croupier.master.allocator.pooled_agent import Useful
 from croupier.model.ids import AgentId
 from croupier.model.resources import Resources
 

@@ -22,13 +22,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.back_off import Party
 from croupier.master.allocator.eligibility import Dealt, Eligibility, Fit, Queued
 from croupier.master.allocator.gangs import GangSearch
 from croupier.master.allocator.grant import GangPlace, Grant
 from croupier.master.allocator.node import Leaf, Turn
 from croupier.master.allocator.pending_demand import PendingDemand
+from croupier.master.allocator.pooled_agent import PooledAgent
 from croupier.master.allocator.reasons import Cause
 from croupier.master.allocator.reservations import dealt_to_owner
 from croupier.master.allocator.state import AllocatorState

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import inf
 
-from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.back_off import MOMENT_S, party_of
 from croupier.master.allocator.backfill import EndsOf
 from croupier.master.allocator.charges import Charges
@@ -24,6 +23,7 @@ from croupier.master.allocator.passes import Passes, Promises
 from croupier.master.allocator.past_use import PastUse
 from croupier.master.allocator.pending_demand import Shape
 from croupier.master.allocator.policies import Policy
+from croupier.master.allocator.pooled_agent import PooledAgent
 from croupier.master.allocator.preemptor import Preemptor
 from croupier.master.allocator.queries import Queries
 from croupier.master.allocator.reservations import Reservations

@@ -15,7 +15,6 @@ from math import inf
 from typing import NamedTuple
 
 from croupier.master.allocator import limits, reasons
-from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.back_off import Party
 from croupier.master.allocator.backfill import End, certain_at
 from croupier.master.allocator.comparison import is_ahead
@@ -23,6 +22,7 @@ from croupier.master.allocator.grant import GangPlace, Grant
 from croupier.master.allocator.kinds import counting
 from croupier.master.allocator.node import Leaf, Taker
 from croupier.master.allocator.pending_demand import MANY, PendingDemand
+from croupier.master.allocator.pooled_agent import PooledAgent
 from croupier.master.allocator.reasons import Cause, Text
 from croupier.master.allocator.reservations import Reservation, seconds_needed
 from croupier.master.allocator.state import AllocatorState

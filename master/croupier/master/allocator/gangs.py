@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from heapq import nlargest
 from typing import TYPE_CHECKING
 
-from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.back_off import Party
 from croupier.master.allocator.eligibility import Eligibility, Fit
 from croupier.master.allocator.grant import GangPlace
+from croupier.master.allocator.pooled_agent import PooledAgent
 from croupier.model.gang import HOST
 from croupier.model.ids import AgentId
 from croupier.model.resources import Resources

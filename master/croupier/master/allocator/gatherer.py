@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.gangs import GangSearch
 from croupier.master.allocator.node import Leaf, Node, add_amounts
 from croupier.master.allocator.pending_demand import PendingDemand
+from croupier.master.allocator.pooled_agent import PooledAgent
 from croupier.master.allocator.starvation import ShareProjection, is_below
 from croupier.master.allocator.state import AllocatorState
 from croupier.model.ids import AgentId

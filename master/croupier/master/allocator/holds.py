@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from croupier.master.allocator import limits
-from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.charges import Charges
 from croupier.master.allocator.node import DEFAULT, Leaf, RoleNode, add_amounts
+from croupier.master.allocator.pooled_agent import PooledAgent
 from croupier.master.allocator.reservations import Owner
 from croupier.master.allocator.state import AllocatorState
 from croupier.model.ids import NO_FRAMEWORK, AgentId, Role

@@ -15,11 +15,11 @@ from collections.abc import Mapping
 
 from croupier.master.allocator import limits
 from croupier.master.allocator.agent_allocation import AgentAllocation
-from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.eligibility import Eligibility, Fit
 from croupier.master.allocator.grant import Grant, merged
 from croupier.master.allocator.node import Leaf, Turn
 from croupier.master.allocator.pending_demand import Shape
+from croupier.master.allocator.pooled_agent import PooledAgent
 from croupier.master.allocator.state import AllocatorState
 from croupier.model.ids import AgentId, FrameworkId, Role
 

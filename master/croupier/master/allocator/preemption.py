@@ -25,9 +25,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from croupier.master.allocator import limits
-from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.node import Branch, Leaf, Node, diverging
 from croupier.master.allocator.pending_demand import PendingDemand
+from croupier.master.allocator.pooled_agent import PooledAgent
 from croupier.master.allocator.starvation import ShareProjection, Starving, is_below, may_preempt
 from croupier.master.allocator.tree import Tree
 from croupier.model.devices import Inventory, Slots, slots_as_resources, slots_of

@@ -10,8 +10,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from croupier.master.allocator.agent_pool import Earmark
 from croupier.master.allocator.node import DEFAULT, Leaf
+from croupier.master.allocator.pooled_agent import Earmark
 from croupier.master.allocator.preemption import Holding, PreemptionPlan, Search, plan
 from croupier.master.allocator.starvation import (
     PreemptionRules,

@@ -20,7 +20,7 @@ from croupier.model.devices import without_slots
 from croupier.model.resources import NOTHING, Resources
 
 if TYPE_CHECKING:
-    from croupier.master.allocator.agent_pool import PooledAgent
+    from croupier.master.allocator.pooled_agent import PooledAgent
 
 # How many branches a profile keeps the open groups of.
 _MOST_BRANCHES = 4_096

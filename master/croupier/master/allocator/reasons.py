@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.node import Leaf, RoleNode
 from croupier.master.allocator.policies.policy import needy
+from croupier.master.allocator.pooled_agent import PooledAgent
 from croupier.master.allocator.reservations import Reservation
 from croupier.model.devices import DeviceNeed, slots_of
 from croupier.model.durations import duration_text

@@ -19,12 +19,12 @@ from heapq import heappop, heappush
 from itertools import chain
 from math import inf
 
-from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.allocator import Allocator
 from croupier.master.allocator.grant import GangPlace, Grant
 from croupier.master.allocator.pending_demand import Shape
 from croupier.master.allocator.picture import Picture, Place, Running, Waiting
 from croupier.master.allocator.policies import make
+from croupier.master.allocator.pooled_agent import PooledAgent
 from croupier.model.devices import Inventory, slots_as_resources
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources

@@ -16,7 +16,8 @@ from croupier.model.resources import Resources
 from croupier.model.roles import is_within
 
 if TYPE_CHECKING:
-    from croupier.master.allocator.agent_pool import AgentPool, PooledAgent
+    from croupier.master.allocator.agent_pool import AgentPool
+    from croupier.master.allocator.pooled_agent import PooledAgent
 
 # A framework in one of its roles; with `NO_FRAMEWORK`, all frameworks in the role and below it.
 Owner = tuple[FrameworkId, Role]

@@ -15,11 +15,11 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from croupier.master.allocator import limits
-from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.back_off import Party
 from croupier.master.allocator.eligibility import Eligibility, Fit, Rejection
 from croupier.master.allocator.node import DEFAULT, Leaf, RoleNode, Turn, limited_at
 from croupier.master.allocator.pending_demand import MANY, PendingDemand
+from croupier.master.allocator.pooled_agent import PooledAgent
 from croupier.master.allocator.reasons import AtLimit, Cause
 from croupier.master.allocator.state import AllocatorState
 from croupier.master.allocator.tree import Tree

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from croupier.master.allocator.agent_pool import AgentPool, Useful
+from croupier.master.allocator.agent_pool import AgentPool
 from croupier.master.allocator.back_off import BackOff
 from croupier.master.allocator.backfill import EndsOf, no_ends
 from croupier.master.allocator.gathering import Gatherings
 from croupier.master.allocator.limits import LimitWaiters
 from croupier.master.allocator.memberships import Memberships
 from croupier.master.allocator.policies import Policy
+from croupier.master.allocator.pooled_agent import Useful
 from croupier.master.allocator.profiles import Profiles
 from croupier.master.allocator.share import Totals
 from croupier.master.allocator.tree import Tree

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from croupier.master.allocator import Cause, PassedOver, Rules
-from croupier.master.allocator.agent_pool import Earmark
 from croupier.master.allocator.policies import NAMES, make
+from croupier.master.allocator.pooled_agent import Earmark
 from croupier.model.ids import AgentId, FrameworkId, Role
 from tests.harness.allocator_fixture import AllocatorFixture, amount, want
 from tests.harness.reasons import reasons_of

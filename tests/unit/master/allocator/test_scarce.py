@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from croupier.master.allocator import Cause, Rules
-from croupier.master.allocator.agent_pool import Earmark
+from croupier.master.allocator.pooled_agent import Earmark
 from croupier.model.attributes import Constraint, equals, matches
 from croupier.model.ids import AgentId, FrameworkId, Role
 from tests.harness.allocator_fixture import AllocatorFixture, amount, role_of, want
