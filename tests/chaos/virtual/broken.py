@@ -22,7 +22,8 @@ from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Due, LocalTask, PendingUpdates
 from croupier.master.allocator.agent_allocation import AgentAllocation
 from croupier.master.allocator.charges import Charges
-from croupier.master.allocator.eligibility import Eligibility, Fit, Rejection
+from croupier.master.allocator.dealt import Fit, Rejection
+from croupier.master.allocator.eligibility import Eligibility
 from croupier.master.allocator.holds import Holds
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.past_use import PastUse

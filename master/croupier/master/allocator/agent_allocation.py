@@ -23,7 +23,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from croupier.master.allocator.back_off import Party
-from croupier.master.allocator.eligibility import Dealt, Eligibility, Fit, Queued
+from croupier.master.allocator.dealt import Dealt, Fit, Queued
+from croupier.master.allocator.eligibility import Eligibility
 from croupier.master.allocator.gangs import GangSearch
 from croupier.master.allocator.grant import GangPlace, Grant
 from croupier.master.allocator.node import Leaf, Turn

@@ -1,37 +1,24 @@
 """Eligibility: the part of one agent that a framework could be dealt now, or the reason why none.
 
-Nothing is dealt here. A visit caches the constraints that each shape fails, and the scarce
-resources that other frameworks demand.
-
-Filters and back-off answer the question what may be offered. They never hold back submitted tasks,
-which are not offered.
+Nothing is dealt here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from math import inf
-from typing import NamedTuple
 
 from croupier.master.allocator import limits, reasons
-from croupier.master.allocator.back_off import Party
-from croupier.master.allocator.backfill import End, certain_at
+from croupier.master.allocator.agent_rest import AgentRest
+from croupier.master.allocator.backfill import certain_at
 from croupier.master.allocator.comparison import is_ahead
-from croupier.master.allocator.grant import GangPlace, Grant
-from croupier.master.allocator.kinds import counting
-from croupier.master.allocator.node import Leaf, Taker
+from croupier.master.allocator.dealt import Fit, Rejection
+from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.pending_demand import MANY, PendingDemand
-from croupier.master.allocator.pooled_agent import PooledAgent
 from croupier.master.allocator.reasons import Cause, Text
-from croupier.master.allocator.reservations import Reservation, seconds_needed
-from croupier.master.allocator.state import AllocatorState
-from croupier.model.attributes import Constraint, bound_to
-from croupier.model.devices import Parts
+from croupier.master.allocator.reservations import seconds_needed
+from croupier.model.attributes import bound_to
 from croupier.model.resources import NOTHING, Resources, total_of
-
-# Steps of matching patterns that are as much work as a deal.
-STEPS_PER_WORK = 5_000
 
 _TOO_FEW = "an offer needs {} units of <{}>, but only {} fit"
 _AT_MOST = "already runs {} of its tasks, the most that it wants on one agent"
@@ -40,110 +27,10 @@ _HELD = "it is held for {}"
 BOUND = "the task has to run on agent {}"
 _FREED = "{} was freed for {}, which was starving"
 _GANG = "not all {} tasks of the gang fit at once"
-_SCARCE = "has {}, which is withheld for frameworks that demand it"
 
 
-class Fit(NamedTuple):
-    """Resources that a framework could be dealt.
-
-    Attributes:
-        pending: the demand; None for the whole remainder.
-        units: how many units of it.
-        room: the resources to take them from.
-        places: of a gang, those of its members.
-    """
-
-    pending: PendingDemand | None
-    units: int
-    room: Resources
-    places: tuple[GangPlace, ...] = ()
-
-
-class Rejection(NamedTuple):
-    """The reason why a framework could be dealt nothing; `str(detail)` puts it into words."""
-
-    cause: Cause
-    detail: object = ""
-
-
-@dataclass(slots=True)
-class Queued:
-    """The part of `Dealt` that is for submitted tasks of one shape."""
-
-    resources: Resources = NOTHING
-    numbers: list[int] = field(default_factory=list)
-    devices: list[Parts] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Dealt:
-    """Resources that one framework is dealt in a visit.
-
-    Attributes:
-        least: the minimum units of an offer, for each demand, before the first deal.
-        gangs: the grants of gangs.
-        of_gangs: the part of the agent that members of those are dealt.
-    """
-
-    offered: Resources = NOTHING
-    numbers: list[int] = field(default_factory=list)
-    queued: dict[PendingDemand, Queued] = field(default_factory=dict)
-    units: dict[PendingDemand, int] = field(default_factory=dict)
-    least: dict[PendingDemand, int] = field(default_factory=dict)
-    gangs: tuple[Grant, ...] = ()
-    of_gangs: Resources = NOTHING
-
-    @property
-    def resources(self) -> Resources:
-        """All that it is dealt."""
-        dealt = self.offered + self.of_gangs
-        return sum((each.resources for each in self.queued.values()), dealt)
-
-
-class Eligibility:
-    """Checks frameworks against the free resources that are left of one agent.
-
-    Attributes:
-        left: the resources that are left; each deal reduces them.
-        dealt: the resources that each framework was dealt of the agent.
-        last_taker: the framework that was dealt to last; None if none was yet.
-        starved: frameworks whose unit does not fit now, but would if the agent were empty.
-        blocked: the leaves that a limit blocks. The value is True if some headroom is left, but
-            less than the minimum offer.
-        is_contended: whether a framework was rejected in favour of one that may still be dealt to.
-        is_withheld: whether a framework was rejected for scarce resources of the agent.
-        waits_for_round: whether a filter excludes a framework until the round is over.
-        ahead: once parties that back off have their turn: the frameworks that starved until then,
-            which come before them.
-        is_asked: whether this only answers a question: reservations stay as they are.
-        wake_at: when the next filter, earmark or reservation that was met ends; None without any.
-        work: the work so far; see `agent_allocation.WORK_IN_A_VISIT`.
-        places_gang: finds the places of a gang; None: no gang is dealt.
-    """
-
-    def __init__(
-        self,
-        agent: PooledAgent,
-        state: AllocatorState,
-        now: float,
-        backing_off: Mapping[Party, float],
-    ) -> None:
-        """Check against all free resources; `backing_off`: as of `AgentAllocation`."""
-        self._agent, self._tree, self._rules = agent, state.tree, state.rules
-        self._agent_count, self._now = len(state.agents.agents), now
-        self._backing_off, self._ends_of = backing_off, state.ends_of
-        self._known_ends: tuple[End, ...] | None = None
-        self._demanded: dict[str, bool] = {}
-        self.left = agent.free
-        self.dealt: dict[Leaf, Dealt] = {}
-        self.last_taker: Taker | None = None
-        self.starved: list[tuple[Leaf, Resources]] = []
-        self.blocked: dict[Leaf, bool] = {}
-        self.is_contended = self.is_withheld = self.waits_for_round = self.is_asked = False
-        self.ahead: frozenset[Leaf] = frozenset()
-        self.wake_at: float | None = None
-        self.work = 0
-        self.places_gang: Callable[[Leaf, PendingDemand], tuple[GangPlace, ...]] | None = None
+class Eligibility(AgentRest):
+    """Checks frameworks against the free resources that are left of one agent."""
 
     def check(self, leaf: Leaf, *, only_queued: bool = False) -> Fit | Rejection:
         """Return the part of the rest that `leaf` could be dealt, or the reason why none.
@@ -176,32 +63,6 @@ class Eligibility:
                 if isinstance(found, Fit) and self._reserved_for(leaf, found) is None:
                     return found
         return None
-
-    def refused(self, leaf: Leaf, candidate: Resources) -> Rejection | None:
-        """Return the leaf's rejection by its own filter; None if no filter covers `candidate`."""
-        until = self._agent.filters.until(leaf, candidate, self._now)
-        if until is None:
-            return None
-        if until > self._now:
-            self.wake_by(until)
-        else:
-            self.waits_for_round = True
-        return Rejection(Cause.FILTERED, reasons.filtered(until - self._now))
-
-    def unmet_for_good(self, leaf: Leaf) -> list[Constraint | None] | None:
-        """Return the constraint that each shape of the leaf fails; None if its unit is too large.
-
-        Return None in all if a unit could ever be dealt of this agent as it is.
-        """
-        found: list[Constraint | None] = []
-        for pending in counting(leaf.pending or ()):
-            unmet, total = self._unmet(pending), self._agent.total
-            for piece in pending.pieces:
-                needs = pending.needs_of(piece)
-                if unmet is None and self._agent.units_within(piece, needs, total, 1):
-                    return None
-                found.append(unmet)
-        return found
 
     def _check_demand(self, leaf: Leaf, pending: Iterable[PendingDemand]) -> Fit | Rejection:
         """Return the first fit, or the first rejection for another cause than NO_DEMAND."""
@@ -330,35 +191,6 @@ class Eligibility:
             return Rejection(Cause.GANG, Text(_GANG, len(gang.members)))
         return Fit(pending, 1, room, places)
 
-    def room_for_members(self, leaf: Leaf, pending: PendingDemand) -> Resources | None:
-        """Return what members of a gang may take of the rest; None if none of them fits."""
-        if self._unmet(pending) is not None:
-            return None
-        room = self._room_for(leaf, pending.demand.max_completion_ms, pending.gathers)
-        return room if self._fits_member(pending, room) else None
-
-    def _fits_member(self, pending: PendingDemand, room: Resources) -> bool:
-        return any(
-            self._agent.units_within(piece, pending.needs_of(piece), room, 1)
-            for piece in pending.pieces
-        )
-
-    def keeps_scarce(self, pending: PendingDemand) -> bool:
-        """Return whether the agent has scarce resources that others demand, and this does not."""
-        return bool(self._scarce_names(pending.demand.unit))
-
-    def _unmet(self, pending: PendingDemand) -> Constraint | None:
-        """Return the first constraint of the shape that the agent does not pass."""
-        constraints, agent_id = pending.demand.constraints, self._agent.agent_id
-        if not constraints:
-            return None
-        if agent_id not in pending.unmet:
-            facts = self._agent.facts
-            found = next((each for each in constraints if not each.holds(facts)), None)
-            pending.unmet[agent_id] = found
-            self.work += sum(each.steps(facts) for each in constraints) // STEPS_PER_WORK
-        return pending.unmet[agent_id]
-
     def _does_not_fit(
         self, leaf: Leaf, pending: PendingDemand, units: int, least: int, room: Resources
     ) -> Rejection:
@@ -389,14 +221,6 @@ class Eligibility:
             and not self._barring(leaf, pending.demand.max_completion_ms)
         )
 
-    def _would_refuse(self, leaf: Leaf, pending: PendingDemand, units: int) -> bool:
-        """Return whether a filter of the leaf covers this many units of the agent."""
-        if not self._agent.filters or pending.shape is not None:
-            return False
-        unit, total = pending.demand.unit, self._agent.total
-        candidate, _ = self._agent.carve(unit, pending.needs, total, units)
-        return self._agent.filters.until(leaf, candidate, self._now) is not None
-
     def _misfit(
         self, leaf: Leaf, rejection: Rejection, time_ms: int, pending: PendingDemand | None = None
     ) -> Rejection:
@@ -419,75 +243,6 @@ class Eligibility:
         if taker is not None and taker[0] is not leaf and suffices(self._agent.free):
             return Rejection(Cause.GUARANTEE if taker[1] else Cause.OUTRANKED)
         return rejection
-
-    def _room_for(self, leaf: Leaf, time_ms: int, gathers: str = "") -> Resources:
-        """Return the rest without resources that are reserved or earmarked for others.
-
-        `time_ms` is the declared time of the leaf's units; 0 if there is none. `gathers` names the
-        gang that they are, if room is gathered for it.
-        """
-        mark, left = self._agent.earmark, self.left
-        if self._agent.reservations:
-            for each in self._barring(leaf, time_ms, gathers):
-                self.wake_by(each.until)
-                left = each.room(left)
-        if mark is None or mark.leaf is leaf or not mark.leaf.is_willing:
-            return left
-        self.wake_by(mark.until)
-        return left.beside(mark.amount)
-
-    def _barring(self, leaf: Leaf, time_ms: int, gathers: str = "") -> Sequence[Reservation]:
-        """Return the reservations of the agent that units of this declared time run into."""
-        if not self._agent.reservations:
-            return ()
-        key = leaf.framework_id, leaf.role
-        asked = (*key, time_ms, self._now, gathers)
-        return [each for each in self._agent.reservations if each.bars(*asked)]
-
-    def _scarce_for_others(self, unit: Resources) -> Rejection | None:
-        """Reject a unit without the agent's scarce resources if other frameworks demand them."""
-        names = self._scarce_names(unit)
-        if not names:
-            return None
-        self.is_withheld = self.is_contended = True
-        return Rejection(Cause.SCARCE, Text(_SCARCE, ", ".join(names)))
-
-    def _scarce_names(self, unit: Resources) -> tuple[str, ...]:
-        if self._agent.owner is not None or self._rules.scarce.isdisjoint(self.left.scalars):
-            return ()
-        return tuple(
-            name
-            for name in self._rules.scarce
-            if self.left[name] and not unit[name] and self._is_demanded(name)
-        )
-
-    def _is_demanded(self, name: str) -> bool:
-        """Return whether a framework that demands the resource could use this agent if empty."""
-        if name not in self._demanded:
-            self._demanded[name] = any(
-                self._could_use(leaf, pending, name)
-                for leaf in self._tree.askers.get(name, ())
-                if leaf.is_willing
-                # A back-off holds back all but submitted tasks.
-                for pending in (
-                    leaf.queued.values() if leaf.party in self._backing_off else leaf.pending or ()
-                )
-            )
-        return self._demanded[name]
-
-    def _could_use(self, leaf: Leaf, pending: PendingDemand, name: str) -> bool:
-        return bool(
-            pending.left
-            and any(
-                unit[name]
-                and self._agent.units_within(unit, pending.needs_of(unit), self._agent.total, 1)
-                for unit in pending.pieces
-            )
-            and self._unmet(pending) is None
-            and limits.binding(leaf, pending.needed) is None
-            and not self._would_refuse(leaf, pending, 1)
-            and not self._barring(leaf, pending.demand.max_completion_ms)
-        )
 
     def _reserved_for(self, taker: Leaf, fit: Fit) -> Leaf | None:
         """Return the starved framework that the agent is reserved for, ahead of `taker`.
@@ -543,7 +298,3 @@ class Eligibility:
         if self.is_asked:
             return leaf.reservations.has(agent_id, now)
         return leaf.reservations.may_add(agent_id, self._agent_count, now, self._rules.hold_s)
-
-    def wake_by(self, at: float) -> None:
-        """Visit the agent again at this time, or before."""
-        self.wake_at = at if self.wake_at is None else min(self.wake_at, at)

@@ -14,7 +14,8 @@ from croupier.master.allocator import limits
 from croupier.master.allocator.agent_pool import AgentPool
 from croupier.master.allocator.back_off import PATIENCE_S
 from croupier.master.allocator.comparison import guaranteed_node, taker_text
-from croupier.master.allocator.eligibility import BOUND, Rejection
+from croupier.master.allocator.dealt import Rejection
+from croupier.master.allocator.eligibility import BOUND
 from croupier.master.allocator.gangs import GangSearch
 from croupier.master.allocator.node import Amounts, Leaf, Turn, add_amounts
 from croupier.master.allocator.pending_demand import PendingDemand

@@ -16,7 +16,8 @@ from heapq import nlargest
 from typing import TYPE_CHECKING
 
 from croupier.master.allocator.back_off import Party
-from croupier.master.allocator.eligibility import Eligibility, Fit
+from croupier.master.allocator.dealt import Fit
+from croupier.master.allocator.eligibility import Eligibility
 from croupier.master.allocator.grant import GangPlace
 from croupier.master.allocator.pooled_agent import PooledAgent
 from croupier.model.gang import HOST

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 
 from croupier.master.allocator import limits
 from croupier.master.allocator.agent_allocation import AgentAllocation
-from croupier.master.allocator.eligibility import Eligibility, Fit
+from croupier.master.allocator.dealt import Fit
+from croupier.master.allocator.eligibility import Eligibility
 from croupier.master.allocator.grant import Grant, merged
 from croupier.master.allocator.node import Leaf, Turn
 from croupier.master.allocator.pending_demand import Shape

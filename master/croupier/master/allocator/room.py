@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 from croupier.master.allocator import limits
 from croupier.master.allocator.back_off import Party
-from croupier.master.allocator.eligibility import Eligibility, Fit, Rejection
+from croupier.master.allocator.dealt import Fit, Rejection
+from croupier.master.allocator.eligibility import Eligibility
 from croupier.master.allocator.node import DEFAULT, Leaf, RoleNode, Turn, limited_at
 from croupier.master.allocator.pending_demand import MANY, PendingDemand
 from croupier.master.allocator.pooled_agent import PooledAgent
