@@ -1,7 +1,6 @@
 """Tasks, their states and their status updates.
 
-Rule: `TRANSITIONS` lists every state that a task can move to; any other move is an error and
-changes nothing. States and reasons have Mesos' names.
+States and reasons have Mesos' names.
 
 QUEUED is the state of a submitted task until the master places it on an agent, and once more if
 it is requeued after a preemption, or with its gang. UNREACHABLE, which the master sets for a silent
@@ -17,7 +16,6 @@ from enum import IntEnum
 from typing import Final
 
 from croupier.model.devices import DeviceRequest
-from croupier.model.errors import Conflict
 from croupier.model.executor import MESOS_API, ExecutorSpec
 from croupier.model.gang import GangMember
 from croupier.model.ids import AgentId, FrameworkId, TaskId
@@ -170,30 +168,6 @@ TERMINAL = frozenset(
     {_S.FINISHED, _S.FAILED, _S.KILLED, _S.LOST, _S.ERROR, _S.DROPPED, _S.GONE, _S.GONE_BY_OPERATOR}
 )
 FAILURES = TERMINAL - {_S.FINISHED, _S.KILLED}
-_LIVE = frozenset({_S.STAGING, _S.STARTING, _S.RUNNING, _S.KILLING, _S.UNREACHABLE})
-_ENDS = TERMINAL - {_S.ERROR}
-
-# States that agents report; the master sets the others.
-REPORTABLE = frozenset(
-    {_S.STARTING, _S.RUNNING, _S.KILLING, _S.FINISHED, _S.FAILED, _S.KILLED, _S.DROPPED, _S.GONE}
-)
-
-# Like Mesos, this enforces no order among the live states, except that no task returns to STAGING.
-# ERROR is for a task that was never launched. QUEUED is the first state of a submitted task, and
-# that of a preempted one that is to run again.
-TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
-    **{state: (_LIVE - {_S.STAGING}) | _ENDS | {_S.QUEUED} for state in _LIVE},
-    **{state: frozenset() for state in TERMINAL},
-    _S.UNKNOWN: frozenset(),
-    _S.QUEUED: frozenset({_S.STAGING, _S.KILLED, _S.ERROR, _S.DROPPED, _S.LOST}),
-}
-
-
-def moved(task_id: TaskId, old: TaskState, new: TaskState) -> TaskState:
-    """Return the state after a move from `old` to `new`; raises Conflict if it is illegal."""
-    if new not in TRANSITIONS[old]:
-        raise Conflict(f"task {task_id} cannot go from {old.name} to {new.name}")
-    return new
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from croupier.master.core.tasks import Delivery, KillRequest, Task, TaskHold
 from croupier.model.errors import Conflict
 from croupier.model.health import Problem
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
-from croupier.model.task import TRANSITIONS, Reason, TaskState, TaskStatus
+from croupier.model.task import Reason, TaskState, TaskStatus
+from croupier.model.task_transitions import TRANSITIONS
 from tests.harness.world import make_task
 
 S1, S2 = SessionId(1), SessionId(2)

@@ -13,16 +13,13 @@ from croupier.model.isolation import Isolation, parse_limits
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.task import (
     MAX_SLIM,
-    REPORTABLE,
     TERMINAL,
-    TRANSITIONS,
     Command,
     Reason,
     Source,
     TaskInfo,
     TaskState,
     TaskStatus,
-    moved,
 )
 from croupier.model.task_checks import (
     MAX_COMMAND_BYTES,
@@ -31,6 +28,7 @@ from croupier.model.task_checks import (
     MAX_NAME,
     check_task,
 )
+from croupier.model.task_transitions import REPORTABLE, TRANSITIONS, moved
 
 TASK = TaskInfo(TaskId("t1"), Command(argv=("true",)), Resources.parse("cpus:1"))
 

@@ -31,7 +31,8 @@ from croupier.agent.core.tasks import (
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.ids import TaskId
 from croupier.model.isolation import Usage
-from croupier.model.task import NO_TASK, Reason, Source, TaskInfo, TaskState, TaskStatus, moved
+from croupier.model.task import NO_TASK, Reason, Source, TaskInfo, TaskState, TaskStatus
+from croupier.model.task_transitions import moved
 
 END_LOST = "the agent has lost records; how the task ended is unknown"
 # Characters of an update's message.

@@ -17,16 +17,8 @@ from croupier.model.errors import Conflict, CroupierError, NotFound, NotLeader
 from croupier.model.ids import AgentId, OfferId, Role, TaskId
 from croupier.model.isolation import Usage
 from croupier.model.resources import Resources
-from croupier.model.task import (
-    MASTER_SEQUENCE,
-    REPORTABLE,
-    TRANSITIONS,
-    Reason,
-    Source,
-    TaskInfo,
-    TaskState,
-    TaskStatus,
-)
+from croupier.model.task import MASTER_SEQUENCE, Reason, Source, TaskInfo, TaskState, TaskStatus
+from croupier.model.task_transitions import REPORTABLE, TRANSITIONS
 from croupier.net.address import Address
 from croupier.net.outbox import unless_encoded
 from croupier.net.task_scope import end

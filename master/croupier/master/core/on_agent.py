@@ -52,7 +52,8 @@ from croupier.model.errors import (
 )
 from croupier.model.health import problems_text
 from croupier.model.ids import MAX_ID_BYTES, AgentId, FrameworkId
-from croupier.model.task import REPORTABLE, Reason, TaskState
+from croupier.model.task import Reason, TaskState
+from croupier.model.task_transitions import REPORTABLE
 
 
 def on_register(state: State, event: Register, now: float) -> Iterator[Step]:

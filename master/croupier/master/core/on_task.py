@@ -16,15 +16,8 @@ from croupier.master.core.tasks import Delivery, Task, TaskHold
 from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, RecallTask
 from croupier.model.ids import NO_HOLD, AgentId, FrameworkId, TaskId
 from croupier.model.resources import NOTHING
-from croupier.model.task import (
-    MASTER_SEQUENCE,
-    NO_TASK,
-    TERMINAL,
-    TRANSITIONS,
-    Reason,
-    TaskState,
-    TaskStatus,
-)
+from croupier.model.task import MASTER_SEQUENCE, NO_TASK, TERMINAL, Reason, TaskState, TaskStatus
+from croupier.model.task_transitions import TRANSITIONS
 
 # States in which a task is no longer with its gang.
 _LEFT = TERMINAL | {TaskState.UNREACHABLE}

@@ -26,8 +26,9 @@ from croupier.model.errors import (
 )
 from croupier.model.ids import AgentId, check_hostname, check_id
 from croupier.model.resources import FIRST, MAX_NAMES, Resources, sum_of
-from croupier.model.task import REPORTABLE, TaskState
+from croupier.model.task import TaskState
 from croupier.model.task_checks import check_grace
+from croupier.model.task_transitions import REPORTABLE
 
 # Kinds for which there is always room.
 STANDARD = frozenset({*FIRST, "ports"})

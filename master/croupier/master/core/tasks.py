@@ -18,7 +18,8 @@ from croupier.master.core.usage_buckets import Account
 from croupier.model.ids import NO_HOLD, AgentId, FrameworkId, HoldId, Role, TaskId
 from croupier.model.principal import PrincipalName
 from croupier.model.resources import NOTHING, Resources
-from croupier.model.task import Reason, TaskInfo, TaskState, TaskStatus, moved
+from croupier.model.task import Reason, TaskInfo, TaskState, TaskStatus
+from croupier.model.task_transitions import moved
 from croupier.model.value import value
 
 # The role and the shape of submitted tasks.
