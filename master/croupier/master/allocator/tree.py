@@ -14,7 +14,6 @@ from fractions import Fraction
 from croupier.master.allocator.entitlements import Entitlements
 from croupier.master.allocator.kinds import Kind, Kinds
 from croupier.master.allocator.node import (
-    DEFAULT,
     Amounts,
     Branch,
     Leaf,
@@ -22,35 +21,29 @@ from croupier.master.allocator.node import (
     PrincipalNode,
     RoleNode,
     Taker,
-    Turn,
     add_amounts,
     limited_at,
 )
 from croupier.master.allocator.ordering import Entry, Ordering
-from croupier.master.allocator.past_use import PastUse, counted_weight
 from croupier.master.allocator.pending_demand import PendingDemand, resources_of
 from croupier.master.allocator.policies import Drf, Policy
 from croupier.master.allocator.profiles import Profile
+from croupier.master.allocator.role_nodes import RoleNodes
 from croupier.master.allocator.share import Totals
 from croupier.model.ids import FrameworkId, Role
 from croupier.model.roles import RoleSettings
 
 
-class Tree:
+class Tree(RoleNodes):
     """Roles, principals and frameworks in the order in which they are dealt to.
 
     Attributes:
-        ordering: updates the order when a node changes.
-        root: the node above all roles; it is in no order.
-        roles: every role that has frameworks at or below it.
         leaves: by framework and role.
         deals: how many deals were made.
         has_guarantees: whether any role has one.
         takers: the frameworks that were dealt to last, the latest last.
         askers: the leaves with demand for a resource, by its name.
         kinds: the kinds of the leaves' demand.
-        past: the past use of the roles whose weight it changes.
-        turns: the roles with another turn than the usual one, each with its reason in words.
     """
 
     def __init__(
@@ -62,10 +55,7 @@ class Tree:
         """Start empty; roles without `settings` have weight 1, no guarantee and no limit."""
         self.totals = totals
         self.policy: Policy = policy or Drf()
-        self.ordering = Ordering(self.policy, totals)
-        self.settings = dict(settings or {})
-        self.root = RoleNode(Role(""), None, 0)
-        self.roles: dict[Role, RoleNode] = {}
+        super().__init__(Ordering(self.policy, totals), settings)
         self.leaves: dict[tuple[FrameworkId, Role], Leaf] = {}
         self.deals = 0
         self.has_guarantees = any(each.guarantee for each in self.settings.values())
@@ -74,11 +64,6 @@ class Tree:
         self._entitlements: tuple[int, Entitlements] | None = None
         self.askers: dict[str, dict[Leaf, None]] = {}
         self.kinds = Kinds()
-        self.past: dict[Role, PastUse] = {}
-        self.turns: dict[Role, tuple[Turn, str]] = {}
-        self._arrivals = 0
-        for each in self.settings.values():
-            self.ordering.note_weight(each)
 
     # Shape.
 
@@ -155,55 +140,6 @@ class Tree:
                 node.limited = limited_at(node.role_node)
                 self.unpark(node)
         self.ordering.update_from(role_node)
-
-    def set_past(self, past: Mapping[Role, PastUse]) -> None:
-        """Let past use change the weights of these roles, and of no others.
-
-        O(changed roles x depth x log n).
-        """
-        before, self.past = self.past, dict(past)
-        for role in sorted(before.keys() | past.keys()):
-            role_node = self.roles.get(role)
-            if role_node is not None and before.get(role) != past.get(role):
-                weight = role_node.weight
-                self._apply(role_node)
-                if role_node.weight != weight:
-                    self.ordering.update_from(role_node)
-
-    def weight_of(
-        self, role: Role, settings: RoleSettings, past: Mapping[Role, PastUse] | None = None
-    ) -> int:
-        """Return the weight of a role with these settings, and this past use of all or the present.
-
-        In thousandths.
-        """
-        own = (self.past if past is None else past).get(role) if settings.half_life_ms else None
-        return settings.weight if own is None else counted_weight(settings.weight, own.factor)
-
-    def set_turn(self, role: Role, turn: Turn, reason: str = "") -> list[Leaf]:
-        """Set when a role is dealt to; return the leaves below it if that changes it.
-
-        The caller relists them. O(nodes below the role).
-        """
-        before = self.turns.pop(role, (Turn.USUAL, ""))[0]
-        if turn is not Turn.USUAL:
-            self.turns[role] = turn, reason
-        role_node = self.roles.get(role)
-        if role_node is None or turn is before:
-            return []
-        self._apply_turn(role_node)
-        below = list(role_node.nodes())
-        for node in below:
-            # Parents come before their children.
-            if isinstance(node, RoleNode):
-                self._apply_turn(node)
-        return [node for node in below if isinstance(node, Leaf)]
-
-    def turn_of(self, leaf: Leaf) -> tuple[Turn, str, Role]:
-        """Return the turn of a leaf, the reason in words, and the role of which it is."""
-        roles = (each.role for each in leaf.path if isinstance(each, RoleNode))
-        found = [(*self.turns[role], role) for role in roles if role in self.turns]
-        return max(found, key=lambda each: each[0], default=(Turn.USUAL, "", leaf.role))
 
     def unpark(self, leaf: Leaf) -> bool:
         """End the leaf's wait at limits; return whether it was newly listed."""
@@ -394,20 +330,6 @@ class Tree:
 
     # Internals.
 
-    def _role_node(self, role: Role) -> RoleNode:
-        role_node, path = self.root, ""
-        for name in role.split("/"):
-            path = f"{path}/{name}" if path else name
-            below = role_node.children.get(name)
-            if below is None:
-                below = RoleNode(Role(path), role_node, self._next_arrival())
-                role_node.children[name] = below
-                self.roles[below.role] = below
-                self._apply(below)
-                self.ordering.note_depth(below)
-            role_node = below
-        return role_node
-
     def _parent(self, role_node: RoleNode, owner: str) -> RoleNode | PrincipalNode:
         """Return the node right above the role's frameworks of this owner."""
         if not owner:
@@ -426,21 +348,6 @@ class Tree:
         del parent.leaves[leaf.framework_id]
         if isinstance(parent, PrincipalNode) and parent.is_empty:
             del parent.role_node.principals[parent.name]
-
-    def _apply(self, role_node: RoleNode) -> None:
-        role_node.settings = self.settings.get(role_node.role, DEFAULT)
-        role_node.weight = self.weight_of(role_node.role, role_node.settings)
-        self._apply_turn(role_node)
-
-    def _apply_turn(self, role_node: RoleNode) -> None:
-        own = self.turns.get(role_node.role, (Turn.USUAL, ""))[0]
-        parent = role_node.parent
-        above = parent.turn if isinstance(parent, RoleNode) else Turn.USUAL
-        role_node.turn = max(own, above)
-
-    def _next_arrival(self) -> int:
-        self._arrivals += 1
-        return self._arrivals
 
     def _count_willing(self, leaf: Leaf, change: int) -> None:
         for node in leaf.path:
