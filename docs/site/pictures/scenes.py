@@ -11,7 +11,8 @@ from croupier.lab.cluster import Node, Points, Series, SimulatedCluster, make_al
 from croupier.lab.experiments.lined_up import ALONE_S, Contest
 from croupier.lab.fair_over_time import RULES
 from croupier.lab.jobs import Job
-from croupier.lab.weeks import TeamJob, Week, run_week
+from croupier.lab.week_runs import run_week
+from croupier.lab.weeks import TeamJob, Week
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings
 from croupier.sim.framework import SimulatedFramework

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from croupier.lab.weeks import DAY_S, STEP_MS, Rule, Used
+from croupier.lab.week_runs import STEP_MS, Rule, Used
+from croupier.lab.weeks import DAY_S
 from croupier.master.allocator import Allocator
 from croupier.master.allocator.node import Level, Node, RoleNode
 from croupier.master.allocator.past_use import WHOLE

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import count, islice
+from functools import partial
+from itertools import chain, count, islice
 
 from croupier.master.core import calls, messages
 from croupier.master.core.effects import SessionId
@@ -20,23 +21,19 @@ from croupier.model.task import Command, TaskInfo, TaskState, TaskStatus
 from croupier.model.verdict import Verdict
 from croupier.sim.gpus import GpuPlaces
 from croupier.sim.kernel import Kernel
-from croupier.sim.work import Gang, Shape, Work
+from croupier.sim.work import Shape, Work
 
 _COMMAND = Command(argv=("work",))
 # The master keeps each verdict until the framework confirms that it has arrived.
 _CALLS_BETWEEN_HEARTBEATS = 256
+# After which tasks that were refused are submitted again.
+_PAUSE_S = 60.0
 _FAILOVER_S = 365 * 24 * 3600.0
 # An empty demand asks for any offer, so an idle framework demands 0 units.
 _IDLE = Demand(Resources.parse("cpus:1"), 0)
 
 TaskKey = tuple[FrameworkId, TaskId]
 Ended = Callable[[Work], None]
-
-
-def _kind_of(work: Work) -> object:
-    """Return what two queued tasks have in common if the master counts them as one kind."""
-    is_gang = work.gang is not None and work.gang.is_whole
-    return work.gang if is_gang else (work.shape, work.declared_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +97,6 @@ class SimulatedFramework:
         self._task_numbers = count(1)
         self._waiting: dict[Shape, deque[Work]] = {}
         self._submitted: dict[TaskId, Work] = {}
-        self._queued: Counter[object] = Counter()
         self._running: dict[TaskId, Work] = {}
         self._offers: dict[OfferId, messages.Offered] = {}
         self._to_acknowledge: list[tuple[AgentId, TaskId, int]] = []
@@ -225,26 +221,12 @@ class SimulatedFramework:
             self._call(calls.Suppress())
 
     def _submit_all(self) -> None:
-        """Submit what waits, as long as no more kinds of tasks are queued than the master takes."""
-        gangs: dict[Gang, None] = {}
-        alone: list[Work] = []
-        for shape, waiting in list(self._waiting.items()):
-            kept = deque[Work]()
-            for work in waiting:
-                kind = _kind_of(work)
-                if kind not in self._queued and len(self._queued) == MAX_SHAPES:
-                    kept.append(work)
-                    continue
-                self._queued[kind] += 1
-                if work.gang is not None and work.gang.is_whole:
-                    gangs[work.gang] = None
-                else:
-                    alone.append(work)
-            self._waiting[shape] = kept
-            if not kept:
-                del self._waiting[shape]
+        works = list(chain.from_iterable(self._waiting.values()))
+        self._waiting.clear()
+        gangs = dict.fromkeys(work.gang for work in works if work.gang and work.gang.is_whole)
         for gang in gangs:
             self._call(calls.Submit(tuple(map(self._task_of, gang.works))))
+        alone = [work for work in works if work.gang not in gangs]
         for first in range(0, len(alone), MAX_TASKS_PER_ACCEPT):
             part = alone[first : first + MAX_TASKS_PER_ACCEPT]
             self._call(calls.Submit(tuple(map(self._task_of, part))))
@@ -322,8 +304,13 @@ class SimulatedFramework:
             if each.error is not None:
                 task_id = TaskId(each.task_id)
                 self._works.pop((self.framework_id, task_id), None)
-                self._run(task_id, self._leave_queue(task_id))
-                self._wait(self._ended(task_id))
+                self._run(task_id, self._submitted.pop(task_id, None))
+                work = self._ended(task_id)
+                if self._habits.submits:
+                    # Such as too many kinds of queued tasks: at once it would be refused again.
+                    self.kernel.at(self.kernel.now + _PAUSE_S, partial(self._wait, work))
+                else:
+                    self._wait(work)
 
     # Tasks.
 
@@ -335,7 +322,7 @@ class SimulatedFramework:
     def _on_status(self, status: TaskStatus) -> None:
         if status.needs_acknowledgement:
             self._to_acknowledge.append((status.agent_id, status.task_id, status.sequence))
-        self._run(status.task_id, self._leave_queue(status.task_id))
+        self._run(status.task_id, self._submitted.pop(status.task_id, None))
         if not status.state.is_terminal or status.task_id not in self._running:
             return
         work = self._ended(status.task_id)
@@ -343,17 +330,6 @@ class SimulatedFramework:
             self._wait(work)
         elif self._on_end is not None:
             self._on_end(work)
-
-    def _leave_queue(self, task_id: TaskId) -> Work | None:
-        """Return the work of a task that was queued; another kind of task may be submitted."""
-        work = self._submitted.pop(task_id, None)
-        if work is not None:
-            kind = _kind_of(work)
-            self._queued[kind] -= 1
-            if not self._queued[kind]:
-                del self._queued[kind]
-                self._demand_changed = self._demand_changed or bool(self._waiting)
-        return work
 
     def _ended(self, task_id: TaskId) -> Work:
         work = self._running.pop(task_id)

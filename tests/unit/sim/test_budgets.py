@@ -5,7 +5,8 @@ from __future__ import annotations
 from croupier.lab.cluster import Node
 from croupier.lab.experiments.budgets import Budgeted, compare
 from croupier.lab.jobs import Job
-from croupier.lab.weeks import Calendar, TeamJob, Week, run_week
+from croupier.lab.week_runs import run_week
+from croupier.lab.weeks import Plan, TeamJob, Week
 from croupier.model.budget import BudgetAction
 from croupier.sim.machine import Size
 from croupier.sim.work import Shape, Work
@@ -29,7 +30,7 @@ def _job(team: str, hour: int, tasks: int) -> TeamJob:
 
 def test_what_follows_once_a_budget_is_used_up() -> None:
     size = Size(SLOT.cpus * SLOTS, SLOT.mem * SLOTS)
-    calendar = Calendar(1, (), 1, most_days=10)
+    calendar = Plan(1, (), 1)
     week = Week("test", [Node("n0", size, size.resources)], make, calendar)
     rules = {action: Budgeted(action) for action in BudgetAction}
     runs = [run_week(week, rule, 0, lambda _done: None) for rule in rules.values()]

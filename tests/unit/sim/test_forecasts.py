@@ -8,7 +8,8 @@ from croupier.lab.cluster import Node
 from croupier.lab.experiments import forecasts
 from croupier.lab.experiments.forecasts import Asker, table_rows
 from croupier.lab.jobs import Job
-from croupier.lab.weeks import Calendar, TeamJob, Week, run_week
+from croupier.lab.week_runs import run_week
+from croupier.lab.weeks import Plan, TeamJob, Week
 from croupier.sim.machine import Size
 from croupier.sim.work import Shape, Work
 
@@ -30,7 +31,7 @@ def make() -> list[TeamJob]:
 def test_exact_durations_are_foretold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forecasts, "FIRST_S", 4.25 * TASK_S)
     size = Size(SLOT.cpus * SLOTS, SLOT.mem * SLOTS)
-    week = Week("test", [Node("n0", size, size.resources)], make, Calendar(1, (), 1))
+    week = Week("test", [Node("n0", size, size.resources)], make, Plan(1, (), 1))
     asker = Asker(seed=1)
     run_week(week, asker, 0, lambda _done: None)
     assert len(asker.asked) > 10

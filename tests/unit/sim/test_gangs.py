@@ -14,11 +14,10 @@ from croupier.lab.experiments.gangs import (
     NoGathering,
     OneByOne,
     compare,
-    groups,
-    parts_of,
 )
 from croupier.lab.jobs import Job
-from croupier.lab.weeks import Calendar, Rule, TeamJob, Week, run_week
+from croupier.lab.week_runs import Rule, run_week
+from croupier.lab.weeks import Plan, TeamJob, Week
 from croupier.master.core.reservations import Times
 from croupier.model.demand import MAX_SHAPES
 from croupier.sim.framework import Habits
@@ -45,7 +44,7 @@ def _job(team: str, at: float, tasks: int, seconds: float, name: str) -> TeamJob
 
 HALF = Size(SLOT.cpus * SLOTS // 2, SLOT.mem * SLOTS // 2)
 NODES = [Node(f"n{number}", HALF, HALF.resources) for number in range(2)]
-WEEK = Week("test", NODES, make, Calendar(1, (), 1, most_days=2))
+WEEK = Week("test", NODES, make, Plan(1, (), 1, sample_s=60.0))
 
 
 def test_gathering_ends_the_wait_of_gangs() -> None:
@@ -56,16 +55,16 @@ def test_gathering_ends_the_wait_of_gangs() -> None:
         assert all(work.started_at is not None for each in run.jobs for work in each.works)
         for each in run.jobs:
             # Nothing of a gang works before all of it does.
-            assert len({work.started_at for work in each.first}) == 1
+            assert len({work.started_at for work in each.counted}) == 1
     result = compare(runs)
-    waits = {type(run.rule): run.mean_wait(groups()["2-4"]) for run in runs}
+    waits = {type(run.rule): run.mean_wait("2-4") for run in runs}
     assert waits[Gathering] < waits[NoGathering] / 2
-    lost, given_up = zip(*(parts_of(run)[1:3] for run in runs), strict=True)
+    lost, given_up = [run.part("lost") for run in runs], [run.given_up for run in runs]
     # Only gathering loses free resources, and only tasks that are dealt one by one give up.
     assert lost[1] == given_up[0] == given_up[1] == 0
     assert lost[0] > 0
     assert given_up[2] > 0
-    assert len(result.checks) == 2
+    assert len(result.checks) == 5
 
 
 def test_declared_times_fill_what_is_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,16 +74,16 @@ def test_declared_times_fill_what_is_reserved(monkeypatch: pytest.MonkeyPatch) -
 
     result = backfill.compare(runs)
     assert [check.got for check in result.checks if not check.passed] == []
-    undeclared, declared = (parts_of(run)[1] for run in runs)
+    undeclared, declared = (run.part("lost") for run in runs)
     assert declared < undeclared
 
 
-def test_no_more_kinds_of_tasks_are_submitted_than_the_master_queues() -> None:
+def test_tasks_that_are_refused_are_submitted_again_later() -> None:
     cluster = SimulatedCluster([Node("n0", SLOT, SLOT.resources)], make_allocator())
     sizes = [Size(SLOT.cpus - number, SLOT.mem) for number in range(MAX_SHAPES + 6)]
     works = [Work(Shape(size.resources, size), 1.0) for size in sizes]
     team = cluster.framework("team", "team", Habits(submits=True))
     cluster.kernel.at(0.0, lambda: team.submit(works))
-    cluster.run(100.0)
-    assert (team.refused, team.waiting, team.running) == (0, 0, 0)
+    cluster.run(300.0)
+    assert team.waiting == team.running == 0
     assert all(work.started_at is not None for work in works)

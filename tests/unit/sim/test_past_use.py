@@ -6,7 +6,8 @@ from croupier.lab.cluster import Node
 from croupier.lab.experiments.past_use import compare
 from croupier.lab.fair_over_time import RULES
 from croupier.lab.jobs import Job
-from croupier.lab.weeks import Calendar, TeamJob, Week, run_week
+from croupier.lab.week_runs import run_week
+from croupier.lab.weeks import Plan, TeamJob, Week
 from croupier.sim.machine import Size
 from croupier.sim.work import Shape, Work
 
@@ -29,7 +30,7 @@ def _job(team: str, hour: int, tasks: int) -> TeamJob:
 
 def test_who_comes_late_gets_more_if_usage_is_remembered() -> None:
     size = Size(SLOT.cpus * SLOTS, SLOT.mem * SLOTS)
-    week = Week("test", [Node("n0", size, size.resources)], make, Calendar(2, (1,), 2))
+    week = Week("test", [Node("n0", size, size.resources)], make, Plan(2, (1,), 2))
     runs = [run_week(week, rule(), 0, lambda _done: None) for rule in RULES]
 
     result = compare(runs)

@@ -4,8 +4,6 @@ The days and the gangs are those of `experiments.gangs`. Web reserves a third of
 to 14 h of the first day, with a notice of 4 hours. Undeclared, no task of others may start on these
 agents in that time, since nobody knows when it ends. Declared times are a fifth longer than the
 tasks; then tasks that end in time may start there, and in the first half of a gathering.
-
-Lost is what nobody uses: what is free and reserved.
 """
 
 from __future__ import annotations
@@ -15,29 +13,23 @@ from math import ceil, log2
 from typing import Final
 
 from croupier.lab.cluster import SimulatedCluster
-from croupier.lab.experiments.gangs import (
-    OPENB_DAYS,
-    SWIM_DAY,
-    Gathering,
-    groups,
-    parts_of,
-    parts_table,
-)
-from croupier.lab.weeks import Counted, Outcome, TeamJob, both_traces, report, run_weeks
+from croupier.lab.experiments.gangs import NO_GANG, SIZES, Gathering, days
+from croupier.lab.week_runs import Outcome, checks_of_waits, report, run_weeks
+from croupier.lab.weeks import TeamJob
 from croupier.master.core.events import AccountingDue
 from croupier.master.core.reservation_commands import CreateReservation
 from croupier.master.core.reservations import NewReservation, Times
+from croupier.model.budget import HOUR_MS
 from croupier.model.ids import Role
 from croupier.sim.experiment import Check, Options, Progress, Result
 from croupier.sim.framework import SimulatedFramework
 
 EXPECTED = (
     "Days of the SWIM and openb traces, with gangs, and with a reservation of a third of the\n"
-    "agents. Expected: if tasks declare how long they run, more of the cluster is in use, and\n"
+    "agents. Expected: if tasks declare how long they run, more of the cluster is allocated, and\n"
     "tasks outside of gangs wait less."
 )
 
-HOUR_MS: Final = 3_600_000
 RESERVED: Final = Times(12 * HOUR_MS, 14 * HOUR_MS)
 NOTICE_MS: Final = 4 * HOUR_MS
 PART_OF_AGENTS: Final = 3
@@ -48,9 +40,8 @@ class Undeclared(Gathering):
 
     name = "undeclared"
 
-    def watch(self, cluster: SimulatedCluster, teams: Mapping[str, SimulatedFramework], /) -> None:
-        """Make the reservation, and sample what is lost."""
-        super().watch(cluster, teams)
+    def watch(self, cluster: SimulatedCluster, _: Mapping[str, SimulatedFramework], /) -> None:
+        """Make the reservation."""
         agents = max(1, len(cluster.agents) // PART_OF_AGENTS)
         wanted = NewReservation(Role("web"), agents, RESERVED, notice_ms=NOTICE_MS)
         cluster.kernel.step(AccountingDue(0))
@@ -73,31 +64,22 @@ class Declared(Undeclared):
 
 def run(options: Options, progress: Progress) -> Result:
     """Run the days with and without declared times; raises InvalidRequest without valid traces."""
-    days = both_traces(options, OPENB_DAYS, SWIM_DAY, by_gpu=True)
-    return compare(run_weeks(days, (Undeclared, Declared), options, progress))
+    rules = (Undeclared, Declared)
+    return compare(run_weeks(days(options), rules, options.seed, progress))
 
 
 def compare(outcomes: Sequence[Outcome]) -> Result:
     """Return the waits by size of the gang, and what was lost."""
-    by_size = groups()
-    checks = _checks(outcomes, by_size["no gang"])
-    table = parts_table("backfill", outcomes)
-    return report("backfill", " by size of the gang", outcomes, by_size, checks, [table])
+    return report("backfill", outcomes, (NO_GANG, *SIZES), _checks(outcomes))
 
 
-def _checks(outcomes: Sequence[Outcome], of_no_gang: Counted) -> Iterator[Check]:
+def _checks(outcomes: Sequence[Outcome]) -> Iterator[Check]:
+    yield from checks_of_waits(outcomes, "single tasks", (NO_GANG,), than=Undeclared.name)
     for without, declared in zip(outcomes[::2], outcomes[1::2], strict=True):
-        used = parts_of(without)[0], parts_of(declared)[0]
-        waits = without.mean_wait(of_no_gang), declared.mean_wait(of_no_gang)
+        before, after = without.part("allocated"), declared.part("allocated")
         yield Check(
-            f"{without.trace}: part of the cluster that is in use if times are declared",
+            f"{without.trace}: part of the cluster that is allocated if times are declared",
             "more than if not",
-            f"{used[1]:.2f} %, and {used[0]:.2f} % if not",
-            used[1] > used[0],
-        )
-        yield Check(
-            f"{without.trace}: mean wait of tasks outside of gangs if times are declared",
-            "less than if not",
-            f"{waits[1]:.1f} min, and {waits[0]:.1f} min if not",
-            waits[1] < waits[0],
+            f"{after:.2f} %, and {before:.2f} % if not",
+            after > before,
         )

@@ -11,24 +11,14 @@ from functools import partial
 from typing import Final
 
 from croupier.lab.cluster import SimulatedCluster
-from croupier.lab.weeks import (
-    TEAMS,
-    WEEK,
-    Counted,
-    Outcome,
-    Rule,
-    TeamJob,
-    both_traces,
-    report,
-    run_weeks,
-)
+from croupier.lab.week_runs import Outcome, Rule, checks_of_waits, report, run_weeks
+from croupier.lab.weeks import TEAMS, Plan, openb_week, swim_week
 from croupier.master.core.events import AccountingDue
 from croupier.model.budget import DAY_MS, Budget, BudgetAction, BudgetPeriod
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings
 from croupier.sim.experiment import Check, Options, Progress, Result, Table
 from croupier.sim.framework import SimulatedFramework
-from croupier.sim.work import Work
 
 EXPECTED = (
     "A week of the SWIM and openb traces; crawl has most jobs, and a budget of 30 % of the\n"
@@ -37,7 +27,7 @@ EXPECTED = (
 )
 
 BUDGET_PERCENT: Final = 30
-# The most of the budget that is used with `block`: SWIM's tasks run for minutes.
+# The most of the budget that is used with `block`: some of openb's tasks run on for a day.
 MOST_USED_PERCENT: Final = 125
 ACCOUNTING_S: Final = 60.0
 
@@ -73,25 +63,21 @@ class Budgeted(Rule):
 
 def run(options: Options, progress: Progress) -> Result:
     """Run both weeks with each action; raises InvalidRequest without valid traces."""
+    weeks = (openb_week(options, Plan(openb_part=10)), swim_week(options, Plan()))
     rules = [partial(Budgeted, action) for action in BudgetAction]
-    return compare(run_weeks(both_traces(options, WEEK, WEEK), rules, options, progress))
+    return compare(run_weeks(weeks, rules, options.seed, progress))
 
 
 def compare(outcomes: Sequence[Outcome]) -> Result:
     """Return the waits of the teams, and what crawl used of its budget on each day."""
-    groups = {team: partial(_of, team) for team in TEAMS}
-    days = range(outcomes[0].week.calendar.days)
+    days = range(outcomes[0].week.plan.days)
     used = tuple(
         (run.trace, run.rule.name, *(round(_used(run).get(day, 0.0)) for day in days))
         for run in outcomes
     )
     columns = ("trace", "rule", *(f"day {day + 1}, %" for day in days))
     table = Table("budgets_used", columns, used)
-    return report("budgets", "", outcomes, groups, _checks(outcomes, groups["web"]), [table])
-
-
-def _of(team: str, each: TeamJob) -> Sequence[Work]:
-    return each.works if each.team == team else ()
+    return report("budgets", outcomes, TEAMS, _checks(outcomes), [table])
 
 
 def _used(run: Outcome) -> dict[int, float]:
@@ -99,18 +85,10 @@ def _used(run: Outcome) -> dict[int, float]:
     return run.rule.used
 
 
-def _checks(outcomes: Sequence[Outcome], of_web: Counted) -> Iterator[Check]:
-    warned = {run.trace: run.mean_wait(of_web) for run in outcomes if run.rule.name == "warn"}
+def _checks(outcomes: Sequence[Outcome]) -> Iterator[Check]:
+    yield from checks_of_waits(outcomes, "web", ("web",), than=BudgetAction.WARN.value)
     for run in outcomes:
-        if run.rule.name != "warn":
-            wait, before = run.mean_wait(of_web), warned[run.trace]
-            yield Check(
-                f"{run.trace}: mean wait of web with {run.rule.name}",
-                "less than with warn, if web waits for a minute with that",
-                f"{wait:.1f} min, and {before:.1f} min with warn",
-                wait < before if before >= 1 else None,
-            )
-        if run.rule.name == "block" and run.trace != "openb":
+        if run.rule.name == BudgetAction.BLOCK.value:
             most = max(_used(run).values())
             yield Check(
                 f"{run.trace}: most of its budget that crawl uses on a day with block",

@@ -19,7 +19,8 @@ from statistics import median, quantiles
 from typing import Final, TypeVar
 
 from croupier.lab.cluster import SimulatedCluster
-from croupier.lab.weeks import Rule, openb_week, run_weeks, swim_week
+from croupier.lab.week_runs import Rule, run_weeks
+from croupier.lab.weeks import Plan, openb_week, swim_week
 from croupier.master.core.forecast import foretell, picture_of, targets_of
 from croupier.model.durations import span_text
 from croupier.model.ids import FrameworkId
@@ -95,11 +96,11 @@ def _finished(steps: Generator[object, None, T]) -> T:
 
 def run(options: Options, progress: Progress) -> Result:
     """Run both weeks; raises InvalidRequest without valid traces."""
-    weeks = (openb_week(options), swim_week(options))
+    weeks = (openb_week(options, Plan()), swim_week(options, Plan()))
     rows: list[tuple[str | float, ...]] = []
     checks: list[Check] = []
     simulated = Simulated(0, 0)
-    for ran in run_weeks(weeks, [partial(Asker, options.seed)], options, progress):
+    for ran in run_weeks(weeks, [partial(Asker, options.seed)], options.seed, progress):
         assert isinstance(ran.rule, Asker)
         simulated += ran.simulated
         rows += table_rows(ran.trace, ran.rule.asked)

@@ -6,23 +6,12 @@ the same jobs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from croupier.lab.fair_over_time import RULES
-from croupier.lab.weeks import (
-    DAY_S,
-    TEAMS,
-    Counted,
-    Outcome,
-    Rule,
-    TeamJob,
-    openb_week,
-    report,
-    run_weeks,
-    swim_week,
-)
-from croupier.sim.experiment import Check, Options, Progress, Result
-from croupier.sim.work import Work
+from croupier.lab.week_runs import Outcome, checks_of_waits, report, run_weeks
+from croupier.lab.weeks import DAY_S, TEAMS, Plan, openb_week, swim_week
+from croupier.sim.experiment import Options, Progress, Result
 
 EXPECTED = (
     "A week of the SWIM and openb traces: crawl uses most of the cluster, ads comes on two\n"
@@ -33,36 +22,16 @@ EXPECTED = (
 
 def run(options: Options, progress: Progress) -> Result:
     """Run both weeks under each rule; raises InvalidRequest without valid traces."""
-    weeks = (openb_week(options), swim_week(options))
-    return compare(run_weeks(weeks, RULES, options, progress))
+    weeks = (openb_week(options, Plan()), swim_week(options, Plan()))
+    return compare(run_weeks(weeks, RULES, options.seed, progress))
 
 
 def compare(outcomes: Sequence[Outcome]) -> Result:
     """Return the waits of the teams on the days of ads."""
-    ads_days = outcomes[0].week.calendar.ads_days
-    groups = {team: _of(team, ads_days) for team in TEAMS}
-    notes = ("waits are those of jobs that came on the days of ads",)
-    checks = _checks(outcomes, groups["ads"])
-    return report("past_use", " on the days of ads", outcomes, groups, checks, notes=notes)
-
-
-def _of(team: str, days: Sequence[int]) -> Counted:
-    """Return the function that counts jobs of the team that came on one of these days."""
-
-    def counted(each: TeamJob) -> Sequence[Work]:
-        return each.works if each.team == team and each.at // DAY_S in days else ()
-
-    return counted
-
-
-def _checks(outcomes: Sequence[Outcome], of_ads: Counted) -> Iterator[Check]:
-    plain = {run.trace: run.mean_wait(of_ads) for run in outcomes if type(run.rule) is Rule}
     for run in outcomes:
-        if type(run.rule) is not Rule:
-            wait, least = run.mean_wait(of_ads), plain[run.trace]
-            yield Check(
-                f"{run.trace}: mean wait of ads on its days with {run.rule.name}",
-                "less than with DRF",
-                f"{wait:.1f} min, and {least:.1f} min with DRF",
-                wait < least,
-            )
+        for each in run.jobs:
+            if each.at // DAY_S not in run.week.plan.ads_days:
+                each.group = ""
+    checks = checks_of_waits(outcomes, "ads on its days", ("ads",), than="DRF")
+    notes = ("waits are those of jobs that came on the days of ads",)
+    return report("past_use", outcomes, TEAMS, checks, notes=notes)
