@@ -198,9 +198,9 @@ def checks_of_waits(
         wait, most = run.mean_wait(*groups), before[run.trace]
         if run.rule.name != than:
             yield Check(
-                f"{run.trace}: mean wait of {who} with {run.rule.name}",
-                f"less than with {than}",
-                f"{wait:.1f} min, and {most:.1f} min with {than}",
+                f"{run.trace}, {run.rule.name}: mean wait of {who}",
+                f"less than {than}",
+                f"{wait:.1f} min; {than} {most:.1f} min",
                 wait < most if most >= 1 else None,
             )
 

@@ -92,7 +92,7 @@ def _checks(outcomes: Sequence[Outcome]) -> Iterator[Check]:
     for run in outcomes:
         lost = run.part("lost")
         yield Check(
-            f"{run.trace}: part of the cluster that is lost {run.rule.name}",
+            f"{run.trace}, {run.rule.name}: part of the cluster that is lost",
             f"at most {MOST_LOST:.0f} %",
             f"{lost:.2f} %",
             lost <= MOST_LOST,
