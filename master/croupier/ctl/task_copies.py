@@ -24,6 +24,7 @@ from croupier.cli.terminal import print_lines
 from croupier.ctl import task_output
 from croupier.model import errors
 from croupier.model.printable import printable
+from croupier.process.durable_files import write_all
 
 # Files and directories of one copy, how deep they may be, and how many failures are reported.
 MAX_ENTRIES: Final = 100_000
@@ -285,7 +286,7 @@ async def _write_file(reader: task_output.Reader, parent: int, name: str, mode: 
                 if is_first:
                     _check_space(fd, left)
                 is_first = False
-                await asyncio.to_thread(_write, fd, data)
+                await asyncio.to_thread(write_all, fd, data)
                 if left <= 0:
                     # What is written meanwhile may have no end.
                     break
@@ -296,12 +297,6 @@ async def _write_file(reader: task_output.Reader, parent: int, name: str, mode: 
         raise
     finally:
         os.close(fd)
-
-
-def _write(fd: int, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(fd, left) :]
 
 
 def _check_space(fd: int, size: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
@@ -34,6 +34,8 @@ from croupier.wire.task import demands_from_wire, secrets_from_wire, task_from_w
 PART = 500
 
 T = TypeVar("T")
+# Tasks that are one, by the name of their field.
+_Kind = Literal["group", "gang"]
 # Returns the task with its secrets sealed.
 Seal = Callable[[TaskInfo, SecretValues], TaskInfo]
 
@@ -183,7 +185,7 @@ async def _accept(wire: pb.Call, seal: Seal) -> calls.Accept:
                 known = "LAUNCH, LAUNCH_GROUP, HOLD and RELEASE"
                 raise InvalidRequest(f"unknown operation; this master knows {known}")
     named = [
-        (task, _group_of(tasks) if is_group else "")
+        (task, _unit_of(tasks, "group") if is_group else "")
         for tasks, is_group in _launches(wire.accept)
         for task in tasks
     ]
@@ -215,14 +217,14 @@ async def _submit(wire: pb.Submit, seal: Seal) -> calls.Submit:
     )
     if wire.group and wire.gang:
         raise InvalidRequest("tasks are one group or one gang, not both")
-    unit_id = _group_of(wire.tasks) if wire.group else _gang_of(wire.tasks) if wire.gang else ""
-    named = [(task, unit_id) for task in wire.tasks]
-    tasks, malformed = await _parsed(named, seal, is_gang=wire.gang)
+    kind: _Kind = "gang" if wire.gang else "group"
+    unit_id = _unit_of(wire.tasks, kind) if wire.group or wire.gang else ""
+    tasks, malformed = await _parsed([(task, unit_id) for task in wire.tasks], seal, kind)
     return calls.Submit(tasks, role, placement, malformed)
 
 
 async def _parsed(
-    wire: Iterable[tuple[task_pb2.TaskInfo, str]], seal: Seal, *, is_gang: bool = False
+    wire: Iterable[tuple[task_pb2.TaskInfo, str]], seal: Seal, kind: _Kind = "group"
 ) -> tuple[tuple[TaskInfo, ...], tuple[calls.MalformedTask, ...]]:
     """Convert tasks in slices, each with the group or gang that it must name; empty: none.
 
@@ -231,17 +233,18 @@ async def _parsed(
     tasks: list[TaskInfo] = []
     malformed: list[calls.MalformedTask] = []
     held = TimeSlice()
-    for place, (task, group_id) in enumerate(wire):
+    other: _Kind = "gang" if kind == "group" else "group"
+    for place, (task, unit_id) in enumerate(wire):
         if held.is_over:
             await held.give_way()
         try:
-            _check_group(task, "" if is_gang else group_id)
-            _check_gang(task, group_id if is_gang else "")
+            _check_unit(task, kind, unit_id)
+            _check_unit(task, other, "")
             tasks.append(_task(task, seal))
         except InvalidRequest as error:
             task_id, message = ids.TaskId(task.task_id[: ids.MAX_ID_BYTES]), str(shortened(error))
             malformed.append(
-                calls.MalformedTask(place, task_id, message, group_id[: ids.MAX_ID_BYTES])
+                calls.MalformedTask(place, task_id, message, unit_id[: ids.MAX_ID_BYTES])
             )
     return tuple(tasks), tuple(malformed)
 
@@ -259,36 +262,24 @@ def _launches(accept: pb.Accept) -> Iterator[tuple[Sequence[task_pb2.TaskInfo], 
         yield operation.launch_group.tasks if is_group else operation.launch.tasks, is_group
 
 
-def _group_of(tasks: Sequence[task_pb2.TaskInfo]) -> str:
-    """Return the id of the group of these tasks, which each of them must name."""
-    named = next((task.group.group_id for task in tasks if task.group.group_id), "")
-    if not named:
-        raise InvalidRequest("tasks that are one group must name it, in TaskInfo.group")
-    return named
+def _unit_of(tasks: Sequence[task_pb2.TaskInfo], kind: _Kind) -> str:
+    """Return the id of the group or gang of these tasks, which each of them must name."""
+    unit_id = next(filter(None, (_unit_id(task, kind) for task in tasks)), "")
+    if not unit_id:
+        raise InvalidRequest(f"tasks that are one {kind} must name it, in TaskInfo.{kind}")
+    return unit_id
 
 
-def _gang_of(tasks: Sequence[task_pb2.TaskInfo]) -> str:
-    """Return the id of the gang of these tasks, which each of them must name."""
-    named = next((task.gang.gang_id for task in tasks if task.gang.gang_id), "")
-    if not named:
-        raise InvalidRequest("tasks that are one gang must name it, in TaskInfo.gang")
-    return named
+def _check_unit(task: task_pb2.TaskInfo, kind: _Kind, unit_id: str) -> None:
+    if unit_id and _unit_id(task, kind) != unit_id:
+        raise InvalidRequest(f"it does not name {kind} {unit_id[:80]!r}, as its call does")
+    if not unit_id and task.HasField(kind):
+        launch = "launch it by LAUNCH_GROUP, or " if kind == "group" else ""
+        raise InvalidRequest(f"it is of a {kind}: {launch}submit it with `{kind}` set")
 
 
-def _check_gang(task: task_pb2.TaskInfo, gang_id: str) -> None:
-    if gang_id and task.gang.gang_id != gang_id:
-        raise InvalidRequest(f"it does not name gang {gang_id[:80]!r}, as its call does")
-    if not gang_id and task.HasField("gang"):
-        raise InvalidRequest("it is of a gang: submit it with `gang` set")
-
-
-def _check_group(task: task_pb2.TaskInfo, group_id: str) -> None:
-    if group_id and task.group.group_id != group_id:
-        raise InvalidRequest(f"it does not name group {group_id[:80]!r}, as its call does")
-    if not group_id and task.HasField("group"):
-        raise InvalidRequest(
-            "it is of a group: launch it by LAUNCH_GROUP, or submit it with `group` set"
-        )
+def _unit_id(task: task_pb2.TaskInfo, kind: _Kind) -> str:
+    return task.group.group_id if kind == "group" else task.gang.gang_id
 
 
 def _named_tasks(wire: pb.Call) -> Iterable[str]:
