@@ -18,6 +18,7 @@ from typing import Final
 
 from croupier.master.core.usage_buckets import (
     CLUSTER,
+    COLUMNS,
     DAY_MS,
     HOUR_MS,
     Account,
@@ -78,32 +79,9 @@ class Meter:
         return sums
 
 
-@dataclass(slots=True)
-class _Meters:
-    """The meters of one account; the attributes are those of `Sums`."""
-
-    used: Meter = field(default_factory=Meter)
-    held: Meter = field(default_factory=Meter)
-    offered: Meter = field(default_factory=Meter)
-    asked: Meter = field(default_factory=Meter)
-    measured: Meter = field(default_factory=Meter)
-    wasted: Meter = field(default_factory=Meter)
-
-    @property
-    def columns(self) -> tuple[Meter, ...]:
-        """All meters, in order."""
-        return self.used, self.held, self.offered, self.asked, self.measured, self.wasted
-
-    def __bool__(self) -> bool:
-        return any(self.columns)
-
-    def sums(self, at_ms: int) -> Sums:
-        """Return the sums since they were last taken."""
-        return Sums(*(each.sums(at_ms) for each in self.columns))
-
-    def take(self, at_ms: int) -> Sums:
-        """Return the sums, and begin new ones."""
-        return Sums(*(each.take(at_ms) for each in self.columns))
+def _meters() -> dict[str, Meter]:
+    """Return new meters of an account, by the attributes of `Sums`, in order."""
+    return {name: Meter() for name in COLUMNS}
 
 
 @dataclass(slots=True)
@@ -142,7 +120,7 @@ class UsageLedger:
         self.by_role: dict[Role, Amounts] = {}
         self.touched_holds: dict[HoldId, None] = {}
         self._now_ms = self._began_ms = round(now * 1000)
-        self._meters: defaultdict[Account, _Meters] = defaultdict(_Meters)
+        self._meters: defaultdict[Account, dict[str, Meter]] = defaultdict(_meters)
         self._holds: dict[HoldId, tuple[Account, Mapping[str, int]]] = {}
         self._capacity = Meter()
         self.capacity: Mapping[str, int] = {}
@@ -155,7 +133,7 @@ class UsageLedger:
         """
         meters = [self._capacity]
         for each in self._meters.values():
-            meters += each.columns
+            meters += each.values()
         self._found = [(meter, dict(meter.amount)) for meter in meters]
 
     def set_time(self, now: float) -> None:
@@ -164,15 +142,15 @@ class UsageLedger:
 
     def use(self, account: Account, scalars: Mapping[str, int], sign: int = 1) -> None:
         """Count resources that tasks begin to use, or with the sign -1 no longer use."""
-        self._meters[account].used.change(scalars, sign, self._now_ms)
+        self._meters[account]["used"].change(scalars, sign, self._now_ms)
 
     def hold(self, account: Account, scalars: Mapping[str, int], sign: int = 1) -> None:
         """Count resources of holds that are idle from now on, or with the sign -1 no longer."""
-        self._meters[account].held.change(scalars, sign, self._now_ms)
+        self._meters[account]["held"].change(scalars, sign, self._now_ms)
 
     def offer(self, account: Account, scalars: Mapping[str, int], sign: int = 1) -> None:
         """Count resources that are offered from now on, or with the sign -1 no longer."""
-        self._meters[account].offered.change(scalars, sign, self._now_ms)
+        self._meters[account]["offered"].change(scalars, sign, self._now_ms)
 
     def measure(self, account: Account, asked: Mapping[str, int], usage: Usage) -> None:
         """Count a task that has ended, with what it asked for and what its agent measured.
@@ -187,9 +165,9 @@ class UsageLedger:
         used = {"cpus": usage.cpu_ms * MILLI, "mem": peak * MILLI // MIB * run_ms}
         for name, milli in used.items():
             whole = asked.get(name, 0) * run_ms
-            meters.asked.add({name: whole})
-            meters.measured.add({name: milli})
-            meters.wasted.add({name: max(0, whole - milli)})
+            meters["asked"].add({name: whole})
+            meters["measured"].add({name: milli})
+            meters["wasted"].add({name: max(0, whole - milli)})
 
     def touch(self, hold_id: HoldId) -> None:
         """Note that the idle part of a hold may have changed."""
@@ -223,10 +201,10 @@ class UsageLedger:
         bucket = self.history.bucket(max(0, wall_ms - step_ms // 2), HOUR_MS)
         changed = {CLUSTER}
         for account, meters in list(self._meters.items()):
-            if sums := meters.take(self._now_ms):
+            if sums := Sums(*(each.take(self._now_ms) for each in meters.values())):
                 add_by_role(self.by_role, account.role, sums.used)
                 changed.add(bucket.add(account, sums))
-            if not meters:
+            if not any(meters.values()):
                 del self._meters[account]
         bucket.add_capacity(self._capacity.take(self._now_ms), step_ms)
         self._began_ms, self.closed_ms = self._now_ms, wall_ms
@@ -260,7 +238,7 @@ class UsageLedger:
         if start_ms in self.history.hours:
             present.merge(self.history.hours[start_ms])
         for account, meters in self._meters.items():
-            if sums := meters.sums(self._now_ms):
+            if sums := Sums(*(each.sums(self._now_ms) for each in meters.values())):
                 present.add(account, sums)
         present.add_capacity(self._capacity.sums(self._now_ms), self._now_ms - self._began_ms)
         past = [each for each in self.history if each.key != present.key]
@@ -268,10 +246,8 @@ class UsageLedger:
 
     def amounts(self, account: Account) -> Sums:
         """Return what an account has now, in thousandths of a unit."""
-        columns = self._meters.get(account, _Meters()).columns
-        return Sums(
-            *({name: milli for name, milli in each.amount.items() if milli} for each in columns)
-        )
+        amounts = (each.amount for each in self._meters.get(account, {}).values())
+        return Sums(*({name: milli for name, milli in each.items() if milli} for each in amounts))
 
     def accounts(self) -> list[Account]:
         """Return the accounts that have or had resources since the last step."""

@@ -62,11 +62,8 @@ function told(found, by) {
       { name: "Share", cell: (each) => percent(each.share), class: "number" },
       { name: "Share, hours", cell: (each) => short(each.share_s / HOUR_S), class: "number" },
       ...resources.map((name) => ({ name: `${name}, hours`, cell: (each) => hours(name, each.used[name]), class: "number" })),
-      { name: "Held", cell: (each) => all(each.held), class: "amount" },
-      { name: "Offered", cell: (each) => all(each.offered), class: "amount" },
-      { name: "Asked", cell: (each) => all(each.asked), class: "amount" },
-      { name: "Measured", cell: (each) => all(each.measured), class: "amount" },
-      { name: "Wasted", cell: (each) => all(each.wasted), class: "amount" },
+      ...["Held", "Offered", "Asked", "Measured", "Wasted"].map((name) =>
+        ({ name, cell: (each) => all(each[name.toLowerCase()]), class: "amount" })),
     ], found.usage),
   ];
 }
