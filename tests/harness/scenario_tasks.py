@@ -108,10 +108,11 @@ class TaskCommands(Commands):
         """Have a task run for `ms`, and `next` be started in its place."""
         owner, task_id = FrameworkId(self._ids[plain[0]]), TaskId(plain[1])
         task = self.world.state.frameworks[owner].tasks[task_id]
+        end = TaskState.FAILED if "failed" in plain else TaskState.FINISHED
         times = {
             TaskState.STARTING: 1000,
             TaskState.RUNNING: 1001,
-            TaskState.FINISHED: 1000 + int(options.get("ms", 10)),
+            end: 1000 + int(options.get("ms", 10)),
         }
         common = (owner, task_id, task.agent_id)
         statuses = tuple(

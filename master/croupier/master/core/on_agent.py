@@ -36,7 +36,7 @@ from croupier.master.core.messages import AgentFailed, Registered
 from croupier.master.core.on_allocation import rescind
 from croupier.master.core.on_executor import on_said
 from croupier.master.core.on_hold import end_hold, restore_holds
-from croupier.master.core.on_requeue import end_run, ends_run, requeue, starts_again
+from croupier.master.core.on_requeue import end_run, starts_again
 from croupier.master.core.on_sync import sync
 from croupier.master.core.on_task import drop, forget_removed, set_status
 from croupier.master.core.records import ForgetAgent
@@ -147,11 +147,7 @@ def _on_statuses(state: State, agent: Agent, event: AgentReported, now: float) -
     for status in event.statuses:
         is_own = status.agent_id == agent.agent_id and status.sequence > 0
         if is_own and status.state in REPORTABLE and on_line.may_succeed(agent, status):
-            task = agent.tasks.get((status.framework_id, status.task_id))
-            if task is not None and task.requeue is not None and ends_run(state, task, status):
-                yield from requeue(state, task, status)
-            else:
-                yield from on_line.on_update(state, agent, status, now)
+            yield from on_line.on_update(state, agent, status, now)
         else:
             message = f"an update of {status.task_id[:255]!r} is not for this agent to make"
             yield Close(event.session, ProtocolViolation(message))

@@ -22,6 +22,7 @@ from croupier.master.core.effects import Effect, Happened, Save, Send
 from croupier.master.core.facts import TaskLined
 from croupier.master.core.launches import order_launch
 from croupier.master.core.messages import Placed
+from croupier.master.core.on_requeue import ends_run, requeue
 from croupier.master.core.on_task import end, moved_fact, on_status, order_kill, recall
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Key, Task, TaskHold
@@ -57,16 +58,17 @@ def on_update(state: State, agent: Agent, status: TaskStatus, now: float) -> Ite
     if task is None or status.sequence <= task.sequence:
         yield from on_status(state, status, now)
         return
+    is_back = task.requeue is not None and ends_run(state, task, status)
     if status.state is TaskState.STARTING:
         task.begun_ms = status.time_ms
-    elif status.state.is_terminal and task.begun_ms and task.kind is not None:
+    elif status.state.is_terminal and task.begun_ms and task.kind is not None and not is_back:
         # A negative time is that of a clock that was set back.
         seconds = max(status.time_ms - task.begun_ms, 1) / 1000
         state.frameworks[task.framework_id].queues.note_run(task.kind, seconds)
     successor = agent.line[status.framework_id, status.successor] if status.successor else None
     if successor is not None:
         task_moves.succeed(state, task, successor, now)
-    yield from on_status(state, status, now)
+    yield from requeue(state, task, status) if is_back else on_status(state, status, now)
     if successor is not None:
         yield from on_started(state, successor, now)
 
