@@ -142,7 +142,7 @@ def pictures() -> Iterator[tuple[str, str]]:
 
 def _past_use() -> Chart:
     """Return the chart of a team that comes after a day in which another one used everything."""
-    slots, half_life_ms = 16, 24 * 3_600_000
+    slots = 16
 
     def work(team: str, at_h: int, tasks: int) -> TeamJob:
         rng, size = Random(team), Size.of(1, 1)
@@ -158,7 +158,7 @@ def _past_use() -> Chart:
     )
     curves = []
     for rule in RULES:
-        points = run_week(week, rule(half_life_ms), 1, lambda _: None).series.curves["ads"]
+        points = run_week(week, rule(), 1, lambda _: None).series.curves["ads"]
         hours = [(at / 3600, part) for at, part in points if at <= 60 * 3600]
         curves.append(Curve(rule.name, hours))
     title = "Crawl uses everything for a day; then ads wants everything as well"

@@ -25,15 +25,18 @@ from croupier.master.core.usage_buckets import (
 )
 from croupier.model.roles import RoleSettings
 
+# After this time, the rules that forget have forgotten half of the past use.
+HALF_LIFE_MS: Final = DAY_S * 1000
+
 
 class HalfLife(Rule):
     """The engine with a half-life: past use changes the weights; see `allocator.past_use`."""
 
     name = "half-life"
 
-    def __init__(self, half_life_ms: int = DAY_S * 1000) -> None:
-        super().__init__(half_life_ms)
-        self.settings = RoleSettings(half_life_ms=half_life_ms)
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings = RoleSettings(half_life_ms=HALF_LIFE_MS)
         self._history = UsageHistory()
 
     def learn(self, allocator: Allocator, used: Used, now_ms: int, /) -> None:
@@ -70,10 +73,10 @@ class FairTree(Rule):
 
     name = "fair tree"
 
-    def __init__(self, half_life_ms: int = DAY_S * 1000) -> None:
-        super().__init__(half_life_ms)
+    def __init__(self) -> None:
+        super().__init__()
         self.policy = self._order = _ByRank()
-        self._kept = weight_of_age(STEP_MS, half_life_ms)
+        self._kept = weight_of_age(STEP_MS, HALF_LIFE_MS)
 
     def learn(self, allocator: Allocator, used: Used, _now_ms: int, /) -> None:
         """See `Rule`."""
@@ -106,8 +109,8 @@ class Karma(Rule):
 
     name = "Karma"
 
-    def __init__(self, half_life_ms: int = DAY_S * 1000) -> None:
-        super().__init__(half_life_ms)
+    def __init__(self) -> None:
+        super().__init__()
         self.policy = self._order = _ByCredits()
 
     def learn(self, allocator: Allocator, used: Used, _now_ms: int, /) -> None:

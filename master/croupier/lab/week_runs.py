@@ -39,9 +39,7 @@ class Rule:
     name = "DRF"
     make_allocator: type[Allocator] = Allocator
 
-    def __init__(self, half_life_ms: int = DAY_S * 1000) -> None:
-        """Forget half of the past use after this time, if the rule forgets."""
-        self.half_life_ms = half_life_ms
+    def __init__(self) -> None:
         self.policy: Policy = Drf()
         self.settings = RoleSettings()
 
@@ -175,17 +173,15 @@ def run_weeks(
     weeks: Sequence[Week], rules: Sequence[Callable[[], Rule]], seed: int, progress: Progress
 ) -> list[Outcome]:
     """Run each week under each rule."""
+    runs = [(week, make_rule()) for week in weeks for make_rule in rules]
     outcomes: list[Outcome] = []
-    for week in weeks:
-        for make_rule in rules:
-            rule, begun = make_rule(), len(outcomes)
+    for week, rule in runs:
+        begun, text = len(outcomes), f"{week.trace}, {rule.name}"
 
-            def report_done(
-                done: float, begun: int = begun, text: str = f"{week.trace}, {rule.name}"
-            ) -> None:
-                progress((begun + done) / (len(weeks) * len(rules)), text)
+        def report_done(done: float, begun: int = begun, text: str = text) -> None:
+            progress((begun + done) / len(runs), text)
 
-            outcomes.append(run_week(week, rule, seed, report_done))
+        outcomes.append(run_week(week, rule, seed, report_done))
     return outcomes
 
 
