@@ -119,3 +119,31 @@ async def test_a_gang_waits_for_all_its_room_and_ends_with_a_member(tmp_path: Pa
         )
         assert framework.states["f"].exit_code == 3
         assert {framework.states[each].reason for each in "ab"} == {Reason.GANG_ENDED}
+
+
+# At its first start, rank 0 hangs, and rank 1 fails when both have begun.
+GANG_JOB = """
+[tasks.train]
+nodes = 2
+retries = 1
+backoff = "0.1s"
+resources = {cpus = 1, mem = "32MB"}
+shell = '''
+mkdir "$BEGUN.$RANK" || exit 0
+[ $RANK = 1 ] || exec sleep 3600
+until [ -e "$BEGUN.0" ]; do sleep 0.1; done
+exit 3
+'''
+"""
+
+
+async def test_a_task_of_a_job_file_on_2_nodes_is_run_again_as_one(tmp_path: Path) -> None:
+    file, state = tmp_path / "job.toml", tmp_path / "state.sqlite"
+    file.write_text(GANG_JOB + f'[defaults.env]\nBEGUN = "{tmp_path / "begun"}"\n')
+    async with real_cluster(tmp_path, HAS, HAS) as cluster:
+        argv = ["batch", str(file), "--state", str(state), "--master", cluster.master]
+        async with started(*argv) as batch:
+            done = await ended(batch, 120)
+    assert done.code == 0, done
+    assert "train: rank 1: exit code 3; 1 retry is left" in done.err
+    assert len(list(tmp_path.glob("begun.*"))) == 2

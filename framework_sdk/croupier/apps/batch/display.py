@@ -86,6 +86,7 @@ def plan_lines(plan: JobPlan) -> Iterator[str]:
         step = by_name[name]
         spec = step.spec
         parts = [f"{step.count}x {spec.resources}" if step.values else str(spec.resources)]
+        parts[0] += f" on each of {step.nodes} nodes" if step.gang else ""
         parts += [f"after {', '.join(step.after)}"] if step.after else []
         parts += [f"after any end of {', '.join(step.after_any)}"] if step.after_any else []
         parts += [f"{spec.retries} retries"] if spec.retries else []

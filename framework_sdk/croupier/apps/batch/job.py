@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
+from croupier.apps.job_file.gang_spec import GangSpec
 from croupier.apps.job_file.section import Section
 from croupier.apps.job_file.task_spec import DEFAULT_TASK, TASK_KEYS, TaskSpec, read_task
 from croupier.model.errors import InvalidRequest
+from croupier.model.gang import MAX_GANG_TASKS, MAX_RESTARTS
 from croupier.model.ids import check_role
+from croupier.sdk import Task
 
 MAX_TASKS: Final = 100_000
 MAX_VALUE: Final = 100
@@ -19,7 +23,8 @@ _FORMS: Final = "a number, a range such as '1-100' or '0-90:10', or a list"
 MAX_NAME: Final = 200
 _STEP_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z", re.ASCII)
 _KEYS: Final = ("name", "role", "max_active", "defaults", "tasks")
-_STEP_KEYS: Final = (*TASK_KEYS, "array", "after", "after_any", "name")
+_GANG_KEYS: Final = ("nodes", "same", "spread", "pack", "restarts")
+_STEP_KEYS: Final = (*TASK_KEYS, *_GANG_KEYS, "array", "after", "after_any", "name")
 
 
 def read_array(section: Section) -> tuple[str, ...] | None:
@@ -83,6 +88,7 @@ class Step:
         title: shown in lists of the cluster; may hold `{i}`.
         after: tasks that must have succeeded, as `NAME` or `NAME[VALUE]`.
         after_any: tasks that must have ended, in any way.
+        gang: as which each of its tasks runs on several agents; None: on one.
     """
 
     name: str
@@ -91,6 +97,7 @@ class Step:
     title: str = ""
     after: tuple[str, ...] = ()
     after_any: tuple[str, ...] = ()
+    gang: GangSpec | None = None
 
     @property
     def count(self) -> int:
@@ -110,6 +117,31 @@ class Step:
         if self.values is None:
             return self.spec
         return self.spec.with_text(lambda text: self.filled(text, position))
+
+    @property
+    def nodes(self) -> int:
+        """The number of members of each of its tasks; 1 if it is no gang."""
+        return 1 if self.gang is None else self.gang.nodes
+
+    def made(
+        self,
+        position: int,
+        task_ids: Sequence[str],
+        title: str = "",
+        labels: Mapping[str, str] | None = None,
+    ) -> list[Task]:
+        """Return what is submitted for one of its tasks: a gang, or the task and those beside it.
+
+        Raises InvalidRequest if no agent can ever run it.
+        """
+        spec = self.task_spec(position)
+        if self.gang is None:
+            return spec.tasks(task_ids[0], title, labels)
+        return self.gang.tasks(
+            lambda rank, more: replace(spec, resources=spec.resources + more).task(
+                task_ids[rank], title, labels
+            )
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +190,27 @@ def _step(section: Section, defaults: TaskSpec) -> Step:
         section.text("name", ""),
         section.words("after"),
         section.words("after_any"),
+        _gang(section),
     )
+    if step.gang is not None and step.spec.beside:
+        raise section.error("a task with `nodes` has no tasks beside it")
+    task_ids = [f"check-{rank}" for rank in range(step.nodes)]
     for position in {0, step.count - 1}:
         # `{i}` may make a command too long, or an image's name invalid.
-        section.checked(lambda at=position: step.task_spec(at).tasks("check"))  # type: ignore[misc]
+        section.checked(lambda at=position: step.made(at, task_ids))  # type: ignore[misc]
     return step
+
+
+def _gang(section: Section) -> GangSpec | None:
+    if "nodes" not in section:
+        for key in _GANG_KEYS:
+            if key in section:
+                raise section.error("needs `nodes`", key)
+        return None
+    return GangSpec(
+        section.whole("nodes", 1, least=1, most=MAX_GANG_TASKS),
+        section.text("same", ""),
+        section.text("spread", ""),
+        section.flag("pack", False),
+        section.whole("restarts", 0, most=MAX_RESTARTS),
+    )

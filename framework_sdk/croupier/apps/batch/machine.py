@@ -80,19 +80,21 @@ class Row:
 
 @dataclass(slots=True)
 class BatchTask(Row):
-    """The state of one task; `cause` is the name of the failed task for which it was SKIPPED."""
+    """The state of one task.
+
+    Attributes:
+        cause: the name of the failed task for which it was SKIPPED.
+        open_ids: task ids of its latest launch that have not ended, while it is ACTIVE: one, or
+            those of the members of its gang.
+    """
 
     node: Node = field(kw_only=True)
     cause: str = ""
+    open_ids: list[str] = field(default_factory=list)
 
     def report(self, agent_id: str = "", reason: str = "", output: str = "") -> None:
         """Record the latest failed attempt; without arguments, that there is none."""
         self.agent_id, self.reason, self.output = agent_id, reason, output
-
-    @property
-    def task_id(self) -> str:
-        """The task id of the latest launch."""
-        return self.node.task_id(self.launches)
 
 
 class BatchTasks:
@@ -149,6 +151,18 @@ class BatchTasks:
             taken.append(task)
         return taken
 
+    def on_member_end(self, task_id: str) -> bool:
+        """Note the end of one of the members of an attempt; return whether it is the last one.
+
+        The end of the last one is that of the attempt, which `on_end` applies.
+        """
+        task = self._active[task_id]
+        if task.open_ids == [task_id]:
+            return True
+        task.open_ids.remove(task_id)
+        del self._active[task_id]
+        return False
+
     def on_end(
         self, task: BatchTask, outcome: Outcome, now: float = 0.0, chance: float = 0.5
     ) -> None:
@@ -191,10 +205,10 @@ class BatchTasks:
     @property
     def active(self) -> list[BatchTask]:
         """The tasks that the cluster has."""
-        return list(self._active.values())
+        return list({task.name: task for task in self._active.values()}.values())
 
     def find(self, task_id: str) -> BatchTask | None:
-        """Return the active task whose latest launch has this task id."""
+        """Return the active task whose latest launch has this task id, which has not ended."""
         return self._active.get(task_id)
 
     @property
@@ -222,7 +236,10 @@ class BatchTasks:
                 assert not needs
             assert task.failures <= task.launches
         active = [task for task in self.tasks if task.state is NodeState.ACTIVE]
-        assert self._active == {task.task_id: task for task in active}
+        assert self._active == {task_id: task for task in active for task_id in task.open_ids}
+        for task in active:
+            assert task.open_ids
+            assert set(task.node.member_ids(task.launches)).issuperset(task.open_ids)
 
     def _settle(self, node: Node, cause: str) -> None:
         """Pass the end of a node on to its dependents; with a cause, it has failed."""
@@ -263,7 +280,9 @@ class BatchTasks:
         self.counts[task.state] -= 1
         self.counts[state] += 1
         if task.state is NodeState.ACTIVE:
-            del self._active[task.task_id]
+            for task_id in task.open_ids:
+                del self._active[task_id]
         elif state is NodeState.ACTIVE:
-            self._active[task.task_id] = task
+            task.open_ids = task.node.member_ids(task.launches)
+            self._active.update(dict.fromkeys(task.open_ids, task))
         task.state = state

@@ -50,6 +50,13 @@ class Node:
         """Return the task id of its launch of this number, from 1; no two are equal."""
         return f"{self.step.name}.{self.position}.{launch}"
 
+    def member_ids(self, launch: int) -> list[str]:
+        """Return the task ids of a launch: its own, or those of the members of its gang by rank."""
+        task_id = self.task_id(launch)
+        if self.step.gang is None:
+            return [task_id]
+        return [f"{task_id}.{rank}" for rank in range(self.step.nodes)]
+
 
 class JobPlan:
     """The graph of a job.

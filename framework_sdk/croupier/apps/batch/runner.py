@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 from croupier.apps.batch.machine import BatchTask, BatchTasks, NodeState
@@ -36,6 +37,25 @@ _AGAIN_S: Final = 0.3
 _LAUNCHED: Final = frozenset({TaskState.RUNNING, TaskState.KILLING})
 
 
+@dataclass(frozen=True, slots=True)
+class MemberEnd:
+    """The end of one of the tasks of an attempt; `error` is why it never ran."""
+
+    status: TaskStatus
+    outcome: Outcome
+    error: CroupierError | None
+
+    def weight(self) -> int:
+        """Return how much it counts: of a gang, the first end of the largest weight does."""
+        if self.status.reason is Reason.GANG_ENDED:
+            return 2  # another member has failed; perhaps before this command was started again
+        if self.outcome is Outcome.SUCCEEDED:
+            return 1
+        # A member that was not known since this command started had ended; how, the others tell.
+        is_forgotten = self.status.state is TaskState.UNKNOWN and self.error is None
+        return 0 if is_forgotten and self.outcome is Outcome.NEVER_RAN else 3
+
+
 class Runner(Engine):
     """Runs the tasks of one machine.
 
@@ -64,7 +84,9 @@ class Runner(Engine):
         self._reading: list[asyncio.Task[None]] = []
         self._conditions: dict[str, tuple[Constraint, ...]] = {}
         self._random = random.Random()
-        self.ask_about(task.task_id for task in machine.active)
+        # The end that counts most so far of attempts of which some members run on, by index.
+        self._ends: dict[int, MemberEnd] = {}
+        self.ask_about(_open_ids(machine))
 
     async def stop_tasks(self) -> None:
         """Start nothing more, and end all tasks; return when they have ended."""
@@ -72,10 +94,10 @@ class Runner(Engine):
         asked: set[str] = set()
         self._settle()
         while not self.over.done():
-            active = self.machine.active
-            new = [task.task_id for task in active if task.task_id not in asked]
+            new = [task_id for task_id in _open_ids(self.machine) if task_id not in asked]
             asked.update(new)
-            queued = [task.task_id for task in active if task.node.index in self.queued]
+            active = (task for task in self.machine.active if task.node.index in self.queued)
+            queued = [task_id for task in active for task_id in task.open_ids]
             try:
                 verdicts = await self.withdraw(queued) if queued else []
                 for verdict in verdicts:
@@ -155,16 +177,33 @@ class Runner(Engine):
         else:
             self.running.discard(task.node.index)
         self.wake()
+        if status.state is TaskState.UNREACHABLE and task.node.step.gang is not None:
+            # The master ends the others; if the agent returns, it ends this one too.
+            self.on_end(status, Outcome.LOST, None)
 
     def on_end(self, status: TaskStatus, outcome: Outcome, error: CroupierError | None) -> None:
-        """Apply and store the end of an attempt."""
+        """Apply and store the end of an attempt; that of a gang once all its members have ended."""
         task = self.machine.find(status.task_id)
         assert task is not None
         self.moved_at = asyncio.get_running_loop().time()
+        end, index = MemberEnd(status, outcome, error), task.node.index
+        counted = max(self._ends.pop(index, end), end, key=MemberEnd.weight)
+        if not self.machine.on_member_end(status.task_id):
+            self._ends[index] = counted
+            if status.state is TaskState.UNKNOWN and outcome is Outcome.LOST:
+                for task_id in task.open_ids:  # the master may not know that it is a gang
+                    self.end_task(task_id)
+            return
+        status, outcome, error = counted.status, counted.outcome, counted.error
+        reason = reason_text(status) if error is None else str(error)
+        if status.reason is Reason.GANG_ENDED:
+            outcome = Outcome.FAILED  # also if it has exited with 0 then
         if self.machine.is_stopped and outcome in (Outcome.FAILED, Outcome.LOST):
             # A task may answer SIGTERM with an exit code of its own.
             outcome = Outcome.STOPPED
-        self._end(task, outcome, status, reason_text(status) if error is None else str(error))
+        if task.node.step.gang is not None:
+            reason = f"rank {status.task_id.rpartition('.')[2]}: {reason}"
+        self._end(task, outcome, status, reason)
 
     def _end(
         self, task: BatchTask, outcome: Outcome, status: TaskStatus | None, reason: str
@@ -197,7 +236,7 @@ class Runner(Engine):
         if step.name not in self._conditions:
             self._conditions[step.name] = step.spec.conditions()
         try:
-            made = step.task_spec(position).tasks(task.task_id, title, labels)
+            made = step.made(position, task.open_ids, title, labels)
         except InvalidRequest as error:
             self._end(task, Outcome.REFUSED, None, str(error))
             return []
@@ -206,6 +245,11 @@ class Runner(Engine):
     def _settle(self) -> None:
         if self.machine.is_over:
             self.finish()
+
+
+def _open_ids(machine: BatchTasks) -> list[str]:
+    """Return the ids of the tasks that the cluster has."""
+    return [task_id for task in machine.active for task_id in task.open_ids]
 
 
 def last_lines(stdout: bytes, stderr: bytes) -> str:

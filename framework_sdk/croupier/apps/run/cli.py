@@ -28,6 +28,9 @@ def run(
     role: str = "*",
     count: Annotated[int, Parameter(name=["--count", "-n"])] = 1,
     nodes: Annotated[int, Parameter(name=["--nodes", "-N"])] = 0,
+    same: str = "",
+    spread: str = "",
+    pack: Annotated[bool, Parameter(negative="")] = False,
     restarts: int = 0,
     env: Annotated[list[str] | None, Parameter(negative="")] = None,
     secret: Annotated[list[str] | None, Parameter(negative="")] = None,
@@ -76,6 +79,10 @@ def run(
             together, or none does, and all end if one fails. Each task finds its number in
             CROUPIER_RANK, the number of tasks in CROUPIER_SIZE, all hosts in the file
             CROUPIER_HOSTFILE, and the host and a port of task 0 in MASTER_ADDR and MASTER_PORT.
+        same: Take agents with the same value of this attribute for --nodes, such as rack; with
+            host, all tasks run on one agent.
+        spread: Take no two agents with the same value of this attribute for --nodes.
+        pack: Take few agents for --nodes, with several tasks on each.
         restarts: Start the tasks of --nodes again, all of them from the beginning, up to so many
             times if one fails or its agent is lost.
         env: NAME=VALUE for the command's environment; may be repeated.
@@ -113,6 +120,7 @@ def run(
             master and none starts for this time, such as 5m; no limit if not given.
     """
     from croupier.apps.controller.process import run_application
+    from croupier.apps.job_file.gang_spec import GangSpec
     from croupier.apps.run.job import (
         Job,
         device_options,
@@ -125,14 +133,15 @@ def run(
 
     if nodes < 0 or (nodes and count != 1):
         raise InvalidRequest("--nodes is 1 or more, and takes the place of --count")
+    if not nodes and (same or spread or pack or restarts):
+        raise InvalidRequest("--same, --spread, --pack and --restarts need --nodes")
     unit = make_unit(cpus, mem, disk, gpus)
     job = Job(
         words=command,
         unit=unit,
         is_shell=shell,
         count=nodes or count,
-        is_gang=nodes > 0,
-        restarts=restarts,
+        gang=GangSpec(nodes, same, spread, pack, restarts) if nodes else None,
         role=role,
         name=name,
         secrets=read_secrets(secret or (), os.environ),

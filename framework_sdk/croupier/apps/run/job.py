@@ -9,20 +9,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from croupier.apps.job_file.gang_spec import GangSpec
 from croupier.model.errors import InvalidRequest
-from croupier.model.gang import HOST, MAX_GANG_TASKS
+from croupier.model.gang import MAX_GANG_TASKS
 from croupier.model.ids import check_role
-from croupier.model.resources import Resources
+from croupier.model.resources import NOTHING, Resources
 from croupier.model.scalar import MILLI, check_unit, check_units, parse_scalar
 from croupier.model.secrets import MAX_SECRET_BYTES, NO_SECRETS, SecretValues
-from croupier.sdk import DeviceRequest, Gang, Task
+from croupier.sdk import DeviceRequest, Task
 
 MAX_COUNT: Final = 100_000
 MAX_NAME: Final = 80
 # Characters of a task id that come from the job's name.
 MAX_STEM: Final = 20
-# Beside the unit, for the first task of a gang.
-MEETING_POINT: Final = Resources({"ports": 1_000})
 _NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9_.]+")
 
 
@@ -31,9 +30,7 @@ class Job:
     """`count` equal tasks.
 
     Attributes:
-        is_gang: whether they start together, each on an agent of its own; the first one has a port
-            where they can meet.
-        restarts: how often a gang is started again if a task of it fails.
+        gang: as which they start together, if they do.
         words: program and arguments; with `is_shell`, a shell line once joined by spaces.
         unit: the resources of one task.
         secrets: variables that are kept secret.
@@ -45,8 +42,7 @@ class Job:
     unit: Resources
     is_shell: bool = False
     count: int = 1
-    is_gang: bool = False
-    restarts: int = 0
+    gang: GangSpec | None = None
     role: str = "*"
     name: str = ""
     secrets: SecretValues = NO_SECRETS
@@ -60,11 +56,14 @@ class Job:
             raise InvalidRequest(f"--count must be between 1 and {MAX_COUNT}")
         if self.is_gang and self.count > MAX_GANG_TASKS:
             raise InvalidRequest(f"--nodes must be between 1 and {MAX_GANG_TASKS}")
-        if self.restarts < 0 or (self.restarts and not self.is_gang):
-            raise InvalidRequest("--restarts is 0 or more, and needs --nodes")
         check_role(self.role)
         check_units(self.options.get("limits", ""))
-        self.tasks(["check"])
+        self.tasks([f"check-{rank}" for rank in range(self.count if self.is_gang else 1)])
+
+    @property
+    def is_gang(self) -> bool:
+        """Whether the tasks start together."""
+        return self.gang is not None
 
     @property
     def title(self) -> str:
@@ -83,18 +82,19 @@ class Job:
 
     def tasks(self, task_ids: Sequence[str]) -> list[Task]:
         """Return tasks with these ids: all of a gang, or any others."""
-        if not self.is_gang:
+        if self.gang is None:
             return [self.task(task_id) for task_id in task_ids]
-        first = self.task(task_ids[0], self.unit + MEETING_POINT)
-        others = [self.task(task_id) for task_id in task_ids[1:]]
-        return Gang(spread=HOST, restarts=self.restarts).members([first, *others])
+        return self.gang.tasks(lambda rank, more: self.task(task_ids[rank], more))
 
-    def task(self, task_id: str, resources: Resources | None = None) -> Task:
-        """Return one of the tasks; raises InvalidRequest if the task is malformed."""
+    def task(self, task_id: str, more: Resources = NOTHING) -> Task:
+        """Return one of the tasks, with `more` resources than the others.
+
+        Raises InvalidRequest if the task is malformed.
+        """
         return Task(
             () if self.is_shell else self.words,
             shell=" ".join(self.words) if self.is_shell else "",
-            resources=resources or self.unit,
+            resources=self.unit + more,
             task_id=task_id,
             name=self.title,
             secrets=self.secrets.reveal(),

@@ -12,6 +12,7 @@ from croupier.apps.batch.plan import JobPlan
 from croupier.apps.controller.outcomes import Outcome
 from croupier.apps.job_file.section import section_of_text
 from croupier.model.errors import InvalidRequest
+from croupier.model.gang import GangPlacement
 
 
 def job(text: str) -> BatchJob:
@@ -234,3 +235,51 @@ def test_two_large_arrays_have_a_small_graph() -> None:
     assert found.count == 80_000
     assert sum(len(node.dependents) for node in found.nodes) == 120_000
     assert time.process_time() - began < 10
+
+
+def test_a_task_of_several_nodes_is_a_gang() -> None:
+    found = plan(
+        "[tasks.a]\nshell = 'echo {i}'\narray = [7, 8]\nnodes = 3\nsame = 'rack'\nrestarts = 4\n"
+    )
+    step, node = found.job.steps[0], found.nodes[1]
+    ids = node.member_ids(2)
+    assert ids == ["a.1.2.0", "a.1.2.1", "a.1.2.2"]
+    tasks = step.made(1, ids, "title")
+    assert [task.task_id for task in tasks] == ids
+    assert {task.command.shell for task in tasks} == {"echo 8"}
+    assert [task.resources["ports"] for task in tasks] == [1000, 0, 0]
+    members = [task.info.gang for task in tasks]
+    assert [(each.rank, each.size) for each in members if each] == [(0, 3), (1, 3), (2, 3)]
+    assert {each.placement for each in members if each} == {GangPlacement("rack", "host")}
+    assert {each.restarts for each in members if each} == {4}
+
+
+@pytest.mark.parametrize(
+    ("keys", "placement"),
+    [
+        ("pack = true", GangPlacement(pack=True)),
+        ("same = 'host'", GangPlacement(same="host")),
+        ("spread = 'rack'", GangPlacement(spread="rack")),
+    ],
+)
+def test_a_gang_is_placed_as_its_keys_say(keys: str, placement: GangPlacement) -> None:
+    (step,) = plan(f"[tasks.a]\nshell = 'x'\nnodes = 2\n{keys}").job.steps
+    member = step.made(0, ["x", "y"])[0].info.gang
+    assert member is not None
+    assert member.placement == placement
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("nodes = 0", "tasks.a.nodes: must be between 1 and 256, not 0"),
+        ("pack = true", "tasks.a.pack: needs `nodes`"),
+        ("nodes = 2\npack = true\nspread = 'rack'", "tasks.a: a gang is packed or spread"),
+        ("nodes = 2\nbeside.b.shell = 'x'", "tasks.a: a task with `nodes` has no tasks beside it"),
+        ("nodes = 2\nrequeue = true", "gang"),
+    ],
+)
+def test_a_gang_that_cannot_be_is_refused(keys: str, message: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        plan(f"[tasks.a]\nshell = 'x'\n{keys}")
+    assert message in str(caught.value)

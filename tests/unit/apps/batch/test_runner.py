@@ -275,3 +275,126 @@ async def test_a_display_that_fails_ends_the_command(
         batch = BatchCommand(plan, state, LOCAL)
         with pytest.raises(OSError, match="a broken terminal"):
             await asyncio.wait_for(batch.serve(runner), 30)
+
+
+GANG = ONE + "nodes = 3\nretries = 1\n" + PAUSED
+FIRST = ["a.0.1.0", "a.0.1.1", "a.0.1.2"]
+AGAIN = ["a.0.2.0", "a.0.2.1", "a.0.2.2"]
+ENDED = {"reason": Reason.GANG_ENDED}
+
+
+async def test_a_gang_is_done_when_all_its_members_have_finished(tmp_path: Path) -> None:
+    async with running(tmp_path, GANG + "[tasks.b]\nshell = 'x'\nafter = 'a'") as runner:
+        await eventually(lambda: runner.ids("submit") == FIRST)
+        for task_id in FIRST:
+            await runner.tell(task_id, TaskState.RUNNING)
+        assert (runner.running, runner.queued) == ({0}, set())
+        for task_id in FIRST[:2]:
+            await runner.tell(task_id, TaskState.FINISHED, exit_code=0)
+        assert runner.machine.counts[NodeState.DONE] == 0
+        await runner.tell(FIRST[2], TaskState.FINISHED, exit_code=0)
+        await eventually(lambda: runner.ids("submit") == [*FIRST, "b.0.1"])
+
+
+async def test_a_gang_fails_once_as_the_member_that_failed_and_is_run_again(tmp_path: Path) -> None:
+    async with running(tmp_path, GANG) as runner:
+        failures: list[str] = []
+        runner.on_failed = lambda task, status, reason: failures.append(reason)
+        await eventually(lambda: runner.ids("submit") == FIRST)
+        await runner.tell(FIRST[0], TaskState.KILLED, exit_code=0, **ENDED)
+        await runner.tell(FIRST[1], TaskState.FINISHED, exit_code=0)
+        await runner.tell(FIRST[2], TaskState.FAILED, exit_code=3)
+        await eventually(lambda: runner.ids("submit") == [*FIRST, *AGAIN])
+        assert failures == ["rank 2: exit code 3"]
+        # The others are told to end once the agent of one is unreachable.
+        await runner.tell(AGAIN[0], TaskState.RUNNING)
+        await runner.tell(AGAIN[1], TaskState.UNREACHABLE)
+        for task_id in (AGAIN[0], AGAIN[2]):
+            await runner.tell(task_id, TaskState.KILLED, exit_code=143, **ENDED)
+        await asyncio.wait_for(runner.over, 30)
+        assert failures[1:] == ["rank 1: unreachable"]
+        assert runner.machine.tasks[0].state is NodeState.FAILED
+        await runner.tell(AGAIN[1], TaskState.RUNNING)
+        await eventually(lambda: runner.ids("kill") == [AGAIN[1]])
+
+
+@pytest.mark.parametrize(
+    ("last", "state"), [(ENDED, NodeState.FAILED), ({"exit_code": 0}, NodeState.DONE)]
+)
+async def test_of_a_gang_that_is_taken_over_the_last_members_tell_how_it_ended(
+    tmp_path: Path, last: dict[str, Reason | int], state: NodeState
+) -> None:
+    text = GANG.replace("retries = 1", "retries = 0")
+    async with running(tmp_path, text) as runner:
+        await eventually(lambda: runner.ids("submit") == FIRST)
+        await runner.tell(FIRST[1], TaskState.FINISHED, exit_code=0)
+    async with running(tmp_path, text, resume=True) as runner:
+        await eventually(lambda: runner.ids("reconcile") == FIRST)
+        await runner.tell(FIRST[1], TaskState.UNKNOWN)  # its end was acknowledged
+        await runner.tell(
+            FIRST[0], TaskState.KILLED if last is ENDED else TaskState.FINISHED, **last
+        )
+        await runner.tell(
+            FIRST[2], TaskState.KILLED if last is ENDED else TaskState.FINISHED, **last
+        )
+        await asyncio.wait_for(runner.over, 30)
+        assert runner.machine.tasks[0].state is state
+
+
+async def test_a_gang_that_the_master_did_not_get_is_handed_over_again(tmp_path: Path) -> None:
+    async with running(tmp_path, GANG) as runner:
+        await eventually(lambda: runner.ids("submit") == FIRST)
+    async with running(tmp_path, GANG, resume=True) as runner:
+        for task_id in FIRST:
+            await runner.tell(task_id, TaskState.UNKNOWN)
+        await eventually(lambda: runner.ids("submit") == AGAIN)
+        assert runner.machine.tasks[0].failures == 0
+
+
+async def test_members_are_ended_when_the_master_has_lost_one(tmp_path: Path) -> None:
+    async with running(tmp_path, GANG.replace("retries = 1", "retries = 0")) as runner:
+        failures: list[str] = []
+        runner.on_failed = lambda task, status, reason: failures.append(reason)
+        await eventually(lambda: runner.ids("submit") == FIRST)
+        for task_id in FIRST:
+            await runner.tell(task_id, TaskState.RUNNING)
+        await runner.tell(FIRST[1], TaskState.UNKNOWN)
+        await eventually(lambda: set(runner.ids("kill")) == {FIRST[0], FIRST[2]})
+        for task_id in (FIRST[0], FIRST[2]):
+            await runner.tell(task_id, TaskState.KILLED, reason=Reason.KILLED_BY_FRAMEWORK)
+        await asyncio.wait_for(runner.over, 30)
+        assert failures == [
+            "rank 1: its result is lost: the cluster does not know the task any more"
+        ]
+
+
+async def test_a_gang_that_the_master_starts_again_goes_on_as_the_same_attempt(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, ONE + "nodes = 3\nrestarts = 1\n") as runner:
+        await eventually(lambda: runner.ids("submit") == FIRST)
+        for state, more in (
+            (TaskState.RUNNING, {}),
+            (TaskState.QUEUED, ENDED),
+            (TaskState.RUNNING, {}),
+            (TaskState.FINISHED, {"exit_code": 0}),
+        ):
+            for task_id in FIRST:
+                await runner.tell(task_id, state, **more)
+        await asyncio.wait_for(runner.over, 30)
+        assert runner.machine.tasks[0].state is NodeState.DONE
+        assert runner.ids("submit") == FIRST
+
+
+async def test_stop_ends_all_members_of_a_gang(tmp_path: Path) -> None:
+    async with running(tmp_path, GANG) as runner:
+        await eventually(lambda: runner.ids("submit") == FIRST)
+        for task_id in FIRST:
+            await runner.tell(task_id, TaskState.RUNNING)
+        stopping = asyncio.create_task(runner.stop_tasks())
+        await eventually(lambda: set(runner.ids("kill")) == set(FIRST))
+        await runner.tell(FIRST[0], TaskState.KILLED, reason=Reason.KILLED_BY_FRAMEWORK)
+        for task_id in FIRST[1:]:
+            await runner.tell(task_id, TaskState.KILLED, exit_code=143, **ENDED)
+        await asyncio.wait_for(stopping, 30)
+        assert runner.machine.tasks[0].state is NodeState.READY

@@ -7,6 +7,7 @@ from signal import SIGUSR1
 
 import pytest
 
+from croupier.apps.job_file.gang_spec import GangSpec
 from croupier.apps.run.job import MAX_COUNT, Job, make_unit, parse_environment, read_secrets
 from croupier.apps.run.job_run import role_hint
 from croupier.model.errors import InvalidRequest
@@ -138,7 +139,7 @@ def test_isolation_that_cannot_be_is_refused(bad: dict[str, str]) -> None:
 @pytest.mark.parametrize("bad", [{"network": False}, {"requeue": True}])
 def test_options_that_no_task_of_a_gang_can_have_are_refused_at_once(bad: dict[str, bool]) -> None:
     with pytest.raises(InvalidRequest, match="gang"):
-        Job(("true",), UNIT, count=2, is_gang=True, options=bad)
+        Job(("true",), UNIT, count=2, gang=GangSpec(2), options=bad)
 
 
 @pytest.mark.parametrize(("mem", "disk"), [("512", "0"), ("1GB", "10")])
