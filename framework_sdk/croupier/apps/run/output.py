@@ -46,6 +46,7 @@ class FollowedTask:
         has_agent: False if the task was lost with its agent.
         until: end of the attempts to read, once the task has ended.
         busy_until: the latest `until`, while the agent has too many readers.
+        is_requeued: what is opened now may be the output of the task's next run.
     """
 
     key: TaskKey
@@ -55,6 +56,7 @@ class FollowedTask:
     has_agent: bool = True
     until: float = math.inf
     busy_until: float = math.inf
+    is_requeued: bool = False
 
 
 class Outputs:
@@ -122,7 +124,8 @@ class Outputs:
     def on_requeued(self, task_id: str) -> None:
         """Stop following the run of a task that has ended; its next run is followed anew."""
         self.on_ended(task_id, has_run=True)
-        self._followed.pop(task_id, None)
+        if (followed := self._followed.pop(task_id, None)) is not None:
+            followed.is_requeued = True
 
     async def finished(self) -> None:
         """Wait until all output is printed. If that fails, `failed` has the error."""
@@ -173,6 +176,8 @@ class Outputs:
 
     def _is_lost(self, followed: FollowedTask, error: CroupierError, looks: int) -> bool:
         """Return whether no more output of an ended task can be read."""
+        if followed.is_requeued:
+            return True
         if isinstance(error, NotFound) and looks >= LAST_LOOKS:
             return True
         now = asyncio.get_running_loop().time()
@@ -193,6 +198,8 @@ class Outputs:
                 async with self._opening:
                     opened = self._agents.read(AgentId(key.agent_id), address, link)
                     part = await stack.enter_async_context(opened)
+                if followed.is_requeued:
+                    return NotFound("the task was queued again before its output was read")
                 if part.offset > offset:
                     self._warn(
                         f"{key.task_id}: {part.offset - offset} bytes of {stream} are missing: the"

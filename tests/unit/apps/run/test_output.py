@@ -75,6 +75,19 @@ async def test_an_agent_that_stays_busy_is_given_up(monkeypatch: pytest.MonkeyPa
     assert sorted(shown.warnings) == [f"run-0: {s} {problem}" for s in ("stderr", "stdout")]
 
 
+async def test_output_of_the_next_run_of_a_task_is_printed_once() -> None:
+    shown = Shown()
+    async with serving_outputs() as agent, ended_task(agent, shown) as outputs:
+        await eventually(lambda: len(agent.asked) >= 2)
+        outputs.on_requeued("run-0")
+        outputs.follow(0, "a1", "f", "run-0")
+        outputs.on_ended("run-0", has_run=True)
+        agent.status = 200
+        await outputs.finished()
+    assert shown.out.getvalue() == b"hello\n"
+    assert all("may be cut short" in warning for warning in shown.warnings)
+
+
 # The limit of a run's wait for resources.
 
 
