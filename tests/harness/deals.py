@@ -123,7 +123,7 @@ class Case:
         """End an offer that was left unanswered for so long."""
         now = self._fixture.now
         ids = FrameworkId(name), AgentId(agent)
-        self._fixture.allocator.offer_unused(*ids, now - float(seconds), now)
+        self._fixture.allocator.answers.unused(*ids, now - float(seconds), now)
 
     def _do_reserve(
         self, name: str, agent: str, role: str, times: str, resources: str = ""

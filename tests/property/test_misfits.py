@@ -100,7 +100,7 @@ class Twin(RandomDriver):
         member = self.random.choice(list(self.members.values()))
         agent_id = self.random.choice(list(self.totals))
         since = self.now - 10.0
-        self.allocator.offer_unused(member.framework_id, agent_id, since, self.now)
+        self.allocator.answers.unused(member.framework_id, agent_id, since, self.now)
 
     def deal(self) -> None:
         """Visit one agent, or all; a slice in between depends on how many checks there are."""

@@ -9,9 +9,8 @@ of the tree. Those of an agent that has not returned to this master are either c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import inf
 
-from croupier.master.allocator.back_off import MOMENT_S, party_of
+from croupier.master.allocator.back_off import party_of
 from croupier.master.allocator.backfill import EndsOf
 from croupier.master.allocator.charges import Charges
 from croupier.master.allocator.gatherer import Gatherer
@@ -19,6 +18,7 @@ from croupier.master.allocator.grant import Grant, Units
 from croupier.master.allocator.holds import Holds
 from croupier.master.allocator.memberships import DemandChanges
 from croupier.master.allocator.node import Leaf, Turn
+from croupier.master.allocator.offer_answers import OfferAnswers
 from croupier.master.allocator.passes import Passes, Promises
 from croupier.master.allocator.past_use import PastUse
 from croupier.master.allocator.pending_demand import Shape
@@ -47,6 +47,7 @@ class Allocator:
         holds: the resources that are held for a framework or a role.
         queries: read-only questions.
         promises: forecasts of who would be dealt what a task holds.
+        answers: which offers frameworks use, and how long they may keep the others.
         reservations: agents that are for one owner from a certain time on.
     """
 
@@ -72,10 +73,10 @@ class Allocator:
         self.holds = Holds(state, self.charges)
         self.queries = Queries(state)
         self.promises = Promises(state)
+        self.answers = OfferAnswers(state)
         self.reservations = Reservations(state.agents)
         self._passes = Passes(state)
         self._gatherer = Gatherer(state)
-        self._others_wait = -inf, False
 
     def know_ends(self, ends_of: EndsOf) -> None:
         """Ask `ends_of` from now on when tasks end that have a declared time; see `backfill`."""
@@ -283,7 +284,7 @@ class Allocator:
         number = sum(number for _, number in grant.units)
         leaf.queued[grant.shape].outstanding -= number
         self._demand.count_queued(leaf, grant.shape, -number)
-        self.offer_used(grant.framework_id, grant.agent_id)
+        self.answers.used(grant.framework_id, grant.agent_id)
 
     def withdraw_gang(self, grant: Grant) -> None:
         """Free what a gang was dealt whose members cannot be launched; it is withdrawn as well."""
@@ -352,42 +353,6 @@ class Allocator:
             # A whole remainder that was offered before is beyond what the queued tasks need.
             self._waiters.update_surplus(leaf)
         self._members.drop_if_left(leaf)
-
-    def offer_kept_since(self, framework_id: FrameworkId, agent_id: AgentId, now: float) -> float:
-        """Return when the framework's party began to keep the agent, which it is offered now."""
-        return self.back_off.row_since(self._members.party(framework_id), agent_id, now)
-
-    def offer_used(self, framework_id: FrameworkId, agent_id: AgentId) -> None:
-        """Note that a task was launched from an offer."""
-        self.back_off.answered(self._members.party(framework_id), agent_id)
-
-    def offer_unused(
-        self, framework_id: FrameworkId, agent_id: AgentId, kept_since: float, now: float
-    ) -> float | None:
-        """Note that an offer ended without a launch; see `BackOff.ended`."""
-        party = self._members.party(framework_id)
-        return self.back_off.ended(party, agent_id, kept_since, now)
-
-    def offer_review_at(self, framework_id: FrameworkId, expires_at: float, now: float) -> float:
-        """Return the time until which an offer is kept even if other frameworks wait.
-
-        During a back-off that is a moment (`MOMENT_S`).
-        """
-        last = self.back_off.active(now)
-        if expires_at <= now or not last or self._members.party(framework_id) not in last:
-            return expires_at
-        return min(now + MOMENT_S, expires_at)
-
-    def others_wait(self, now: float) -> bool:
-        """Return whether a framework could use more that does not back off, or has queued tasks.
-
-        O(frameworks that back off), once for each `now`.
-        """
-        if self._others_wait[0] != now:
-            last = self.back_off.active(now)
-            waits = any(leaf.queued or leaf.party not in last for leaf in self._tree.in_order())
-            self._others_wait = now, waits
-        return self._others_wait[1]
 
     # Passes.
 

@@ -110,7 +110,7 @@ def accept(
     for offer in offers:
         yield end_offer(state, offer, "accepted", "", now)
         if is_used:
-            state.allocator.offer_used(offer.framework_id, offer.place)
+            state.allocator.answers.used(offer.framework_id, offer.place)
         else:
             yield from note_unused(state, offer, now)
     released = yield from release(state, framework, call.releases, now)

@@ -30,7 +30,7 @@ def offer(state: State, grant: Grant, lease_s: float, now: float) -> Iterator[Ef
         grant.units,
         made_at=now,
         expires_at=now + lease_s,
-        kept_since=state.allocator.offer_kept_since(grant.framework_id, grant.agent_id, now),
+        kept_since=state.allocator.answers.kept_since(grant.framework_id, grant.agent_id, now),
         hold_id=NO_HOLD if hold is None else hold.hold_id,
     )
     state.offers[made.offer_id] = made
@@ -99,7 +99,7 @@ def note_unused(state: State, offer: Offer, now: float) -> Iterator[Effect]:
         # Nobody else waits for it, and its owner is charged for it anyway.
         return
     framework_id, kept_since = offer.framework_id, offer.kept_since
-    back_off_s = state.allocator.offer_unused(framework_id, offer.place, kept_since, now)
+    back_off_s = state.allocator.answers.unused(framework_id, offer.place, kept_since, now)
     if back_off_s is not None:
         _review_offers(state, framework_id, now)
         yield Happened(OffersUnanswered(framework_id, offer.agent_id, now - kept_since, back_off_s))
@@ -118,7 +118,7 @@ def _review_at(state: State, offer: Offer, now: float) -> float:
     """Return until when an offer stands, even if its framework backs off and others wait."""
     if offer.hold_id:
         return offer.expires_at
-    return state.allocator.offer_review_at(offer.framework_id, offer.expires_at, now)
+    return state.allocator.answers.review_at(offer.framework_id, offer.expires_at, now)
 
 
 def on_offer_due(state: State, offer: Offer, now: float) -> Iterator[Effect]:
@@ -126,7 +126,7 @@ def on_offer_due(state: State, offer: Offer, now: float) -> Iterator[Effect]:
     message = "its lease ended"
     review_at = _review_at(state, offer, now)
     if review_at > now:
-        if review_at == offer.expires_at or not state.allocator.others_wait(now):
+        if review_at == offer.expires_at or not state.allocator.answers.others_wait(now):
             state.deadlines.set(OfferExpiry(offer.offer_id), review_at)
             return
         message = "others wait, and earlier offers were left unanswered"

@@ -90,7 +90,7 @@ def test_forgotten_parties_are_dropped() -> None:
 def test_a_removed_framework_without_owner_is_forgotten() -> None:
     fixture = AllocatorFixture()
     fixture.framework("f", want("cpus:1"))
-    fixture.allocator.offer_unused(FrameworkId("f"), A, -10.0, 0.0)
+    fixture.allocator.answers.unused(FrameworkId("f"), A, -10.0, 0.0)
     assert fixture.allocator.back_off.active(0.0)
     fixture.allocator.remove_framework(FrameworkId("f"))
     assert not fixture.allocator.back_off.active(0.0)
