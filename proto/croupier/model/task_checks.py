@@ -36,7 +36,8 @@ def check_task(task: TaskInfo) -> None:
         raise InvalidRequest(f"the task's name is longer than {MAX_NAME} characters")
     if not task.resources:
         raise InvalidRequest("the task asks for no resources")
-    _check_devices(task)
+    if task.devices is not None or "gpus" in task.resources.scalars:
+        _check_devices(task)
     check_grace(task.grace_ms)
     if len(task.labels) > MAX_LABELS or any(
         len(key) > MAX_LABEL or len(value) > MAX_LABEL for key, value in task.labels

@@ -54,11 +54,11 @@ def check(ledger: UsageLedger) -> None:
 
 def test_an_amount_counts_from_its_beginning_to_its_end() -> None:
     ledger = ledger_at()
-    ledger.set_time(10.0)
+    ledger.now_ms = 10_000
     ledger.use(A, {"cpus": 2_000, "mem": 5})
-    ledger.set_time(25.5)
+    ledger.now_ms = 25_500
     ledger.use(A, {"cpus": 2_000, "mem": 5}, -1)
-    ledger.set_time(60.0)
+    ledger.now_ms = 60_000
     closed = ledger.close(NOON + 60_000)
 
     (bucket,) = ledger.history
@@ -74,7 +74,7 @@ def test_an_amount_that_goes_on_is_counted_in_each_step_once() -> None:
     ledger = ledger_at()
     ledger.use(A, {"cpus": 1_000})
     for minute in (1, 2, 3):
-        ledger.set_time(60.0 * minute)
+        ledger.now_ms = 60_000 * minute
         ledger.close(NOON + 60_000 * minute)
     (bucket,) = ledger.history
     assert bucket.accounts[A].used == {"cpus": 1_000 * 180_000}
@@ -86,7 +86,7 @@ def test_used_held_and_offered_are_told_apart() -> None:
     ledger.use(A, {"cpus": 1_000})
     ledger.hold(A, {"cpus": 2_000})
     ledger.offer(A, {"cpus": 3_000})
-    ledger.set_time(1.0)
+    ledger.now_ms = 1_000
     ledger.close(NOON + 1_000)
     (bucket,) = ledger.history
     assert bucket.accounts[A] == Sums({"cpus": 1_000_000}, {"cpus": 2_000_000}, {"cpus": 3_000_000})
@@ -96,7 +96,7 @@ def test_a_role_includes_all_roles_below_it() -> None:
     ledger = ledger_at()
     ledger.use(A, {"cpus": 1_000})
     ledger.use(B, {"cpus": 500})
-    ledger.set_time(2.0)
+    ledger.now_ms = 2_000
     ledger.close(NOON + 2_000)
     (bucket,) = ledger.history
     assert bucket.by_role == {"ads": {"cpus": 3_000_000}, "ads/prod": {"cpus": 1_000_000}}
@@ -114,9 +114,9 @@ def test_the_dominant_share_is_the_largest_of_all_resources() -> None:
 def test_a_step_belongs_to_the_hour_of_its_middle() -> None:
     ledger = UsageLedger()
     ledger.use(A, {"cpus": 1_000})
-    ledger.set_time(60.0)
+    ledger.now_ms = 60_000
     ledger.close(NOON + 29_000)
-    ledger.set_time(120.0)
+    ledger.now_ms = 120_000
     ledger.close(NOON + 89_000)
     assert [bucket.start_ms for bucket in ledger.history] == [NOON - HOUR_MS, NOON]
 
@@ -124,11 +124,11 @@ def test_a_step_belongs_to_the_hour_of_its_middle() -> None:
 def test_a_jump_of_the_wall_clock_changes_no_length_and_no_closed_step() -> None:
     ledger = ledger_at()
     ledger.use(A, {"cpus": 1_000})
-    ledger.set_time(60.0)
+    ledger.now_ms = 60_000
     ledger.close(NOON + 60_000)
-    ledger.set_time(120.0)
+    ledger.now_ms = 120_000
     ledger.close(NOON + 50 * HOUR_MS)
-    ledger.set_time(180.0)
+    ledger.now_ms = 180_000
     ledger.close(NOON + 180_000)
     first, second = ledger.history
     assert first.accounts[A].used == {"cpus": 1_000 * 120_000}
@@ -142,7 +142,7 @@ def test_old_hours_become_days_and_old_days_are_forgotten() -> None:
     hours = (MAX_DAYS + 10) * 24
     forgotten: list[UsageBucket] = []
     for number in range(1, hours + 1):
-        ledger.set_time(3600.0 * number)
+        ledger.now_ms = HOUR_MS * number
         forgotten += ledger.close(NOON + HOUR_MS * number).forgotten
     check(ledger)
     assert len(ledger.history.hours) == MAX_HOURS
@@ -157,7 +157,7 @@ def test_old_hours_become_days_and_old_days_are_forgotten() -> None:
 def test_a_successor_counts_the_time_since_the_last_step_once() -> None:
     ledger = ledger_at()
     ledger.use(A, {"cpus": 1_000})
-    ledger.set_time(60.0)
+    ledger.now_ms = 60_000
     ledger.close(NOON + 60_000)
 
     # It begins 40 s after the last step, on a monotonic clock of its own.
@@ -165,9 +165,9 @@ def test_a_successor_counts_the_time_since_the_last_step_once() -> None:
     successor.use(A, {"cpus": 1_000})
     successor.set_capacity({"cpus": 4_000})
     successor.note_found()
-    successor.set_time(7_005.0)
+    successor.now_ms = 7_005_000
     successor.use(B, {"cpus": 500})
-    successor.set_time(7_020.0)
+    successor.now_ms = 7_020_000
     successor.close(NOON + 120_000)
 
     (bucket,) = successor.history
@@ -184,7 +184,7 @@ def test_the_time_without_a_master_is_bounded(away_ms: int, counted_ms: int) -> 
     ledger = UsageLedger(closed_ms=NOON)
     ledger.use(A, {"cpus": 1_000})
     ledger.note_found()
-    ledger.set_time(1.0)
+    ledger.now_ms = 1_000
     ledger.close(NOON + away_ms + 1_000)
     (bucket,) = ledger.history
     assert bucket.accounts[A].used == {"cpus": 1_000 * (counted_ms + 1_000)}
@@ -225,7 +225,7 @@ def test_sums_equal_those_of_each_millisecond_span(
         for key, amount in now.items():
             expected[key] += amount * (at_ms - last_ms)
         last_ms = at_ms
-        ledger.set_time(at_ms / 1000)
+        ledger.now_ms = at_ms
         if kind == "close":
             ledger.close(NOON + at_ms * (3 if is_clock_wrong else 1))
             check(ledger)
@@ -266,7 +266,7 @@ def test_a_full_bucket_is_the_same_after_it_was_stored(monkeypatch: pytest.Monke
 def test_a_clock_that_is_set_to_its_beginning_counts_in_its_first_hour() -> None:
     ledger = ledger_at()
     ledger.use(A, {"cpus": 1_000})
-    ledger.set_time(60.0)
+    ledger.now_ms = 60_000
     ((bucket, changed),) = ledger.close(0).changed
     assert changed == {A, CLUSTER}
     assert record_of(bucket, A, 0).start_ms == 0
@@ -281,7 +281,7 @@ def test_a_clock_set_back_to_a_day_that_is_dropped_leaves_what_is_stored(
     ledger.use(A, {"cpus": 1_000})
     stored: dict[str, UsageRow] = {}
     for minute, day in enumerate((0, 2, 4, 0, 6), 1):
-        ledger.set_time(60.0 * minute)
+        ledger.now_ms = 60_000 * minute
         wall_ms = NOON + day * DAY_MS
         closed = ledger.close(wall_ms)
         for bucket, accounts in closed.changed:

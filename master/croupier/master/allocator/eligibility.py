@@ -218,7 +218,9 @@ class Eligibility(AgentRest):
             limits.binding(leaf, needed, self._agent.owner) is None
             and not self._would_refuse(leaf, pending, least)
             and not self._scarce_names(unit)
-            and not self._barring(leaf, pending.demand.max_completion_ms)
+            and not (
+                self._agent.reservations and self._barring(leaf, pending.demand.max_completion_ms)
+            )
         )
 
     def _misfit(
@@ -237,7 +239,7 @@ class Eligibility(AgentRest):
             rival = mark.leaf.framework_id
             text = Text(_FREED, mark.amount, rival, role=mark.leaf.role, rival=rival)
             return Rejection(Cause.EARMARKED, text)
-        barring = self._barring(leaf, time_ms)
+        barring = self._agent.reservations and self._barring(leaf, time_ms)
         if barring and rejection.cause is not Cause.DOES_NOT_FIT:
             return Rejection(Cause.RESERVED, reasons.Reserved(barring[0], time_ms, self._now))
         if taker is not None and taker[0] is not leaf and suffices(self._agent.free):

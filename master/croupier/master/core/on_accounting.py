@@ -25,7 +25,7 @@ def begin_step(state: State, now: float) -> None:
     usage = state.usage
     if usage.touched_holds or usage.capacity is not state.allocator.queries.total:
         count_changes(state)
-    usage.set_time(now)
+    usage.now_ms = round(now * 1000)
 
 
 def count_changes(state: State) -> None:

@@ -190,7 +190,9 @@ def _take(agent: Agent, left: dict[HoldId, Resources], task: TaskInfo) -> Part:
 
     Raises InvalidRequest if they do not fit.
     """
-    wanted, free = agent.certain(task.resources, left.values(), task.devices), left[NO_HOLD]
+    wanted, free = task.resources, left[NO_HOLD]
+    if agent.inventory is not None:
+        wanted = agent.certain(wanted, left.values(), task.devices)
     parts = [(each, wanted.within(room)) for each, room in left.items() if each]
     if agent.inventory is not None:
         parts = [(each, agent.inventory.undivided(part, wanted)) for each, part in parts]

@@ -104,6 +104,7 @@ class UsageLedger:
         history: the sums of the steps that are closed.
         closed_ms: the wall-clock time at the end of the last step; None before the first.
         capacity: the capacity of the cluster, which nobody changes.
+        now_ms: the time of the present step of the core, on the monotonic clock.
         by_role: what each role used in this term up to the last step, with all roles below it.
         touched_holds: holds of which the idle part may have changed in this step of the core.
     """
@@ -119,7 +120,7 @@ class UsageLedger:
         self.closed_ms = closed_ms
         self.by_role: dict[Role, Amounts] = {}
         self.touched_holds: dict[HoldId, None] = {}
-        self._now_ms = self._began_ms = round(now * 1000)
+        self.now_ms = self._began_ms = round(now * 1000)
         self._meters: defaultdict[Account, dict[str, Meter]] = defaultdict(_meters)
         self._holds: dict[HoldId, tuple[Account, Mapping[str, int]]] = {}
         self._capacity = Meter()
@@ -136,21 +137,17 @@ class UsageLedger:
             meters += each.values()
         self._found = [(meter, dict(meter.amount)) for meter in meters]
 
-    def set_time(self, now: float) -> None:
-        """Note the time of the present step of the core, in seconds on the monotonic clock."""
-        self._now_ms = round(now * 1000)
-
     def use(self, account: Account, scalars: Mapping[str, int], sign: int = 1) -> None:
         """Count resources that tasks begin to use, or with the sign -1 no longer use."""
-        self._meters[account]["used"].change(scalars, sign, self._now_ms)
+        self._meters[account]["used"].change(scalars, sign, self.now_ms)
 
     def hold(self, account: Account, scalars: Mapping[str, int], sign: int = 1) -> None:
         """Count resources of holds that are idle from now on, or with the sign -1 no longer."""
-        self._meters[account]["held"].change(scalars, sign, self._now_ms)
+        self._meters[account]["held"].change(scalars, sign, self.now_ms)
 
     def offer(self, account: Account, scalars: Mapping[str, int], sign: int = 1) -> None:
         """Count resources that are offered from now on, or with the sign -1 no longer."""
-        self._meters[account]["offered"].change(scalars, sign, self._now_ms)
+        self._meters[account]["offered"].change(scalars, sign, self.now_ms)
 
     def measure(self, account: Account, asked: Mapping[str, int], usage: Usage) -> None:
         """Count a task that has ended, with what it asked for and what its agent measured.
@@ -186,28 +183,28 @@ class UsageLedger:
 
     def set_capacity(self, capacity: Mapping[str, int]) -> None:
         """Note the capacity of the cluster from now on. O(resources)."""
-        self._capacity.change(self.capacity, -1, self._now_ms)
-        self._capacity.change(capacity, 1, self._now_ms)
+        self._capacity.change(self.capacity, -1, self.now_ms)
+        self._capacity.change(capacity, 1, self.now_ms)
         self.capacity = capacity
 
     def close(self, wall_ms: int) -> Closed:
-        """End an accounting step at the time of `set_time`, which is `wall_ms` on the wall clock.
+        """End an accounting step at `now_ms`, which is `wall_ms` on the wall clock.
 
         O(accounts with resources), and once an hour O(accounts of an hour).
         """
         self._count_gap(wall_ms)
-        step_ms = self._now_ms - self._began_ms
+        step_ms = self.now_ms - self._began_ms
         # A clock that was set back to its beginning leaves no room for the step.
         bucket = self.history.bucket(max(0, wall_ms - step_ms // 2), HOUR_MS)
         changed = {CLUSTER}
         for account, meters in list(self._meters.items()):
-            if sums := Sums(*(each.take(self._now_ms) for each in meters.values())):
+            if sums := Sums(*(each.take(self.now_ms) for each in meters.values())):
                 add_by_role(self.by_role, account.role, sums.used)
                 changed.add(bucket.add(account, sums))
             if not any(meters.values()):
                 del self._meters[account]
-        bucket.add_capacity(self._capacity.take(self._now_ms), step_ms)
-        self._began_ms, self.closed_ms = self._now_ms, wall_ms
+        bucket.add_capacity(self._capacity.take(self.now_ms), step_ms)
+        self._began_ms, self.closed_ms = self.now_ms, wall_ms
         closed = Closed([(bucket, changed)])
         for hour in self.history.surplus_hours():
             day = self.history.bucket(hour.start_ms, DAY_MS)
@@ -222,7 +219,7 @@ class UsageLedger:
         found, self._found = self._found, None
         if found is None or self.closed_ms is None:
             return
-        before_ms = wall_ms - self.closed_ms - (self._now_ms - self._began_ms)
+        before_ms = wall_ms - self.closed_ms - (self.now_ms - self._began_ms)
         gap_ms = max(0, min(before_ms, MAX_GAP_MS))
         self._began_ms -= gap_ms
         for meter, amounts in found:
@@ -238,9 +235,9 @@ class UsageLedger:
         if start_ms in self.history.hours:
             present.merge(self.history.hours[start_ms])
         for account, meters in self._meters.items():
-            if sums := Sums(*(each.sums(self._now_ms) for each in meters.values())):
+            if sums := Sums(*(each.sums(self.now_ms) for each in meters.values())):
                 present.add(account, sums)
-        present.add_capacity(self._capacity.sums(self._now_ms), self._now_ms - self._began_ms)
+        present.add_capacity(self._capacity.sums(self.now_ms), self.now_ms - self._began_ms)
         past = [each for each in self.history if each.key != present.key]
         return [*past, present]
 
