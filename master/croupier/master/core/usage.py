@@ -159,12 +159,12 @@ class UsageLedger:
         if not (run_ms and peak):
             return
         meters = self._meters[account]
-        used = {"cpus": usage.cpu_ms * MILLI, "mem": peak * MILLI // MIB * run_ms}
-        for name, milli in used.items():
+        found = (("cpus", usage.cpu_ms * MILLI), ("mem", peak * MILLI // MIB * run_ms))
+        for name, used in found:
             whole = asked.get(name, 0) * run_ms
-            meters["asked"].add({name: whole})
-            meters["measured"].add({name: milli})
-            meters["wasted"].add({name: max(0, whole - milli)})
+            meters["asked"].offset[name] += whole
+            meters["measured"].offset[name] += used
+            meters["wasted"].offset[name] += max(0, whole - used)
 
     def touch(self, hold_id: HoldId) -> None:
         """Note that the idle part of a hold may have changed."""
