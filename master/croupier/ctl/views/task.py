@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from croupier.api.times import time_text
@@ -199,21 +199,17 @@ FAILURES = Table(
 _COMMAND = Column("COMMAND", lambda view: view["shell"] or " ".join(view["command"] or ()), rank=4)
 
 
-def _start_text(key: str) -> Callable[[View], str]:
-    """Return the text of a time of forecasts, which is unknown for some tasks that wait."""
-
-    def show(view: View) -> str:
-        if not view["forecast"]:
-            return ""
-        seconds = view["forecast"][key]
-        return "unknown" if seconds is None else span_text(seconds)
-
-    return show
+def _start_text(task: View, key: str) -> str:
+    """Return a time of the forecast of a task; it is unknown for some that wait."""
+    if not task["forecast"]:
+        return ""
+    seconds = task["forecast"][key]
+    return "unknown" if seconds is None else span_text(seconds)
 
 
 _ETA = (
-    Column("ETA", _start_text("median_s"), is_number=True, rank=2),
-    Column("ETA-90%", _start_text("late_s"), is_number=True, rank=3),
+    Column("ETA", lambda view: _start_text(view, "median_s"), is_number=True, rank=2),
+    Column("ETA-90%", lambda view: _start_text(view, "late_s"), is_number=True, rank=3),
 )
 
 
