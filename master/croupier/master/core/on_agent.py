@@ -36,12 +36,11 @@ from croupier.master.core.messages import AgentFailed, Registered
 from croupier.master.core.on_allocation import rescind
 from croupier.master.core.on_executor import on_said
 from croupier.master.core.on_hold import end_hold, restore_holds
-from croupier.master.core.on_requeue import end_run, starts_again
+from croupier.master.core.on_requeue import causes_first, end_run, starts_again
 from croupier.master.core.on_sync import sync
 from croupier.master.core.on_task import drop, forget_removed, set_status
 from croupier.master.core.records import ForgetAgent
 from croupier.master.core.state import State
-from croupier.master.core.tasks import Task
 from croupier.model.errors import (
     Conflict,
     CroupierError,
@@ -178,7 +177,7 @@ def remove(
 ) -> Iterator[Effect]:
     """Remove a disconnected agent; its tasks end with status `new`."""
     _lose(state, agent, now)
-    for task in _live_first(agent):
+    for task in causes_first(agent.tasks.values()):
         yield from end_run(state, task, new, reason, message, now)
     for hold in list(agent.holds.values()):
         yield from end_hold(state, hold, "agent_gone", message, now)
@@ -258,7 +257,7 @@ def give_up(state: State, agent: Agent, message: str, now: float) -> Iterator[Ef
     state.deadlines.cancel(AgentTimeout(agent.agent_id))
     yield Save(agent.record())
     lost = (TaskState.UNREACHABLE, Reason.AGENT_DISCONNECTED, message)
-    for task in _live_first(agent):
+    for task in causes_first(agent.tasks.values()):
         if state.frameworks[task.framework_id].is_removed:
             yield from drop(state, task)
             forget_removed(state, task.framework_id)
@@ -271,11 +270,6 @@ def give_up(state: State, agent: Agent, message: str, now: float) -> Iterator[Ef
     state.unreachable[agent.agent_id] = None
     for forgotten in state.forget_unreachable():
         yield Save(ForgetAgent(forgotten))
-
-
-def _live_first(agent: Agent) -> list[Task]:
-    """Return the tasks of an agent. Those that have ended may have to start again with others."""
-    return sorted(agent.tasks.values(), key=lambda task: task.state.is_terminal)
 
 
 def _connect(state: State, agent: Agent, event: Register, now: float) -> None:

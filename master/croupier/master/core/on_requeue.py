@@ -12,7 +12,7 @@ a member that ends no other is kept back: its agent keeps the update, and its fr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -35,6 +35,9 @@ from croupier.model.task_group import GroupPart
 
 # More than the updates of a run that a lost agent may have yet to send.
 UNSENT_UPDATES: Final = 1_000
+# More than the numbers of one run, which go on from the clock after an agent has lost records. What
+# an agent makes up leaves numbers for the later runs on other agents.
+MOST_NUMBERS: Final = 2**44
 # With another, a kill is the end of the task.
 _KILLS_OF_RUNS: Final = (Reason.GANG_ENDED, Reason.AGENT_DRAINING)
 
@@ -99,15 +102,24 @@ def is_whole(state: State, task: Task) -> bool:
 
 
 def _has_ended(task: Task) -> bool:
-    assert task.info.gang is not None
-    part = task.info.gang.part
     is_killed = task.kill is not None and task.kill.reason not in _KILLS_OF_RUNS
-    # The others run on.
-    ends_alone = part is GroupPart.SIDECAR or (
-        part is GroupPart.MEMBER and task.state is TaskState.FINISHED
-    )
-    is_over = task.state.is_terminal and not (task.is_kept_back and ends_alone)
+    is_over = task.state.is_terminal and not (task.is_kept_back and _ends_alone(task))
     return is_over or is_killed or task.master_status is not None
+
+
+def _ends_alone(task: Task) -> bool:
+    """Return whether the others of a gang run on when this member ends."""
+    part = task.info.gang.part if task.info.gang is not None else GroupPart.MEMBER
+    has_finished = task.state is TaskState.FINISHED
+    return part is GroupPart.SIDECAR or (part is GroupPart.MEMBER and has_finished)
+
+
+def causes_first(tasks: Iterable[Task]) -> list[Task]:
+    """Return the tasks of a lost agent in the order in which their runs end.
+
+    Those whose loss has a gang start again come first: its other tasks there return with them.
+    """
+    return sorted(tasks, key=lambda task: (task.state.is_terminal, _ends_alone(task)))
 
 
 def end_run(
@@ -162,6 +174,7 @@ def _put_back(state: State, task: Task, sequence: int, reason: Reason, message: 
     """
     before = task.requeue
     assert before is not None
+    sequence = min(sequence, before.sequence + MOST_NUMBERS)
     agent = state.agents.get(task.agent_id)
     if agent is not None:
         agent.tasks.pop(task.key, None)
@@ -205,6 +218,9 @@ def is_earlier_run(state: State, report: AgentTask) -> bool:
     task = framework.tasks.get(report.task.task_id) if framework is not None else None
     if task is None or task.requeue is None:
         return False
+    if not_equals(AGENT_ID, report.latest.agent_id) in task.requeue.place.placement.constraints:
+        # No later run is placed there. The agent may have numbered on after a loss of records.
+        return True
     has_left = report.latest.state.is_terminal or task.agent_id != report.latest.agent_id
     return has_left and report.latest.sequence <= task.requeue.sequence
 

@@ -22,6 +22,7 @@ from croupier.master.core.launches import order_launch
 from croupier.master.core.on_framework import adopt
 from croupier.master.core.on_line import give_back, on_started
 from croupier.master.core.on_requeue import (
+    causes_first,
     end_run,
     ends_run,
     is_earlier_run,
@@ -66,7 +67,7 @@ def sync(state: State, agent: Agent, event: Register, now: float) -> Iterator[St
             yield from on_started(state, task, now)
         else:
             yield from give_back(state, task, now)
-    missing = [task for key, task in agent.tasks.items() if key not in listed]
+    missing = causes_first(task for key, task in agent.tasks.items() if key not in listed)
     # Executors come before their tasks.
     missing.sort(key=lambda task: bool(task.info.executor_id))
     for task, grace_ms, reason in drain_kills(agent):
@@ -145,9 +146,6 @@ def _on_missing(state: State, unit: list[Task], may_have_run: bool, now: float) 
         yield order_launch(state, *unit)
         return
     for task in unit:
-        if task.state.is_terminal:
-            yield from orphan(state, task, now)
-            continue
         message = "the agent came back, and its group cannot be started as a whole any more"
         rest = (TaskState.DROPPED, Reason.GROUP_ENDED, message)
         yield from end_run(state, task, *(ends[task.task_id] or rest), now)

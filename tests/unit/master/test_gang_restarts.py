@@ -1,0 +1,112 @@
+"""Gangs that start again although agents are lost, lie, or have lost records."""
+
+from __future__ import annotations
+
+import pytest
+
+from croupier.master.core import calls
+from croupier.master.core.effects import SessionId
+from croupier.master.core.events import AgentTask
+from croupier.master.core.tasks import Task
+from croupier.model.gang import ANY_AGENTS, GangPlacement
+from croupier.model.ids import Role, TaskId
+from croupier.model.task import MASTER_SEQUENCE, TaskState, TaskStatus
+from tests.harness.world import World, in_gang, make_task
+
+TOTAL = "cpus:4;mem:8GB"
+APART = GangPlacement(spread="host")
+
+
+class Started(World):
+    """Two agents, of which some run a gang that may start again."""
+
+    def __init__(self, *parts: str, placement: GangPlacement = ANY_AGENTS) -> None:
+        super().__init__()
+        for name in ("a1", "a2"):
+            self.back(name)
+        self.session = self.framework("ads", suppressed=True)
+        tasks = [make_task(f"t{number}") for number in range(len(parts))]
+        gang = in_gang("g", *tasks, parts=parts, placement=placement, restarts=5)
+        self.call(self.session, calls.Submit(gang))
+
+    def back(self, name: str, *tasks: AgentTask, incomplete: bool = False) -> SessionId:
+        """Register an agent, mostly again."""
+        return self.agent(
+            TOTAL,
+            name,
+            agent_id=name,
+            features="gangs,requeue",
+            tasks=tasks,
+            incomplete=incomplete,
+        )
+
+    def task(self, number: int) -> Task:
+        """Return a member."""
+        return self.state.frameworks[self.framework_id(self.session)].tasks[TaskId(f"t{number}")]
+
+    def host(self, number: int) -> SessionId:
+        """Return the session of the agent of a member."""
+        session = self.state.agents[self.task(number).agent_id].session
+        assert session is not None
+        return session
+
+    def tell(self, number: int, state: TaskState, sequence: int) -> None:
+        """Send an update of a member."""
+        self.report(self.host(number), *self.task(number).key, state, sequence)
+
+    @property
+    def states(self) -> set[TaskState]:
+        """The states of all members."""
+        framework = self.state.frameworks[self.framework_id(self.session)]
+        return {task.state for task in framework.tasks.values()}
+
+
+@pytest.mark.parametrize("parts", [("member", "sidecar"), ("sidecar", "member")])
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_sidecar_on_the_agent_of_a_lost_member_returns_with_it(
+    parts: tuple[str, ...], comes_back: bool
+) -> None:
+    world = Started(*parts)
+    name = world.task(0).agent_id
+    assert world.task(1).agent_id == name
+    if comes_back:
+        world.back(name, incomplete=True)
+        assert world.states == {TaskState.STAGING}
+        again = [world.task(number).requeue for number in (0, 1)]
+        assert [each and each.count for each in again] == [1, 1]
+    else:
+        world.end_session(world.host(0))
+        world.pass_time(200)
+        assert world.states == {TaskState.QUEUED}
+
+
+def test_a_finished_member_that_its_agent_has_lost_starts_again_with_the_others() -> None:
+    world = Started("member", "member")
+    world.tell(0, TaskState.FINISHED, 1)
+    world.back(world.task(0).agent_id, incomplete=True)
+    assert world.states == {TaskState.STAGING}
+
+
+def test_what_an_agent_makes_up_leaves_numbers_for_the_next_run() -> None:
+    world = Started("member", "member", placement=APART)
+    liar = world.task(0).agent_id
+    world.tell(0, TaskState.FAILED, MASTER_SEQUENCE - 1)
+    world.tell(1, TaskState.KILLED, 1)
+    first = world.task(0).sequence + 1
+    assert first < MASTER_SEQUENCE // 2
+    assert world.task(0).agent_id != liar
+    world.tell(0, TaskState.RUNNING, first)
+    assert world.task(0).state is TaskState.RUNNING
+
+
+def test_a_lost_agent_that_has_numbered_on_does_not_end_the_gang() -> None:
+    world = Started("member", "member", placement=APART)
+    task = world.task(1)
+    name, info = task.agent_id, task.info
+    world.end_session(world.host(1))
+    world.pass_time(200)
+    assert world.states == {TaskState.QUEUED}
+    status = TaskStatus(*task.key, name, TaskState.RUNNING, sequence=1_700_000_000_000)
+    listed = AgentTask(task.framework_id, info, status, (status,), Role("ads"))
+    world.back(name, listed, incomplete=True)
+    assert world.states == {TaskState.QUEUED}
