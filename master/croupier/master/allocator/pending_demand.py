@@ -73,12 +73,10 @@ class Shape(NamedTuple):
 
 
 def rounded_time(max_completion_ms: int) -> int:
-    """Return the next 1, 1.5, 2, 3, 4, 6, 8, 12... times a second that is not less; 0 for 0.
+    """Return the next 1, 1.5, 2, 3, 4, 6, 8, 12... times a second that is not less.
 
     So tasks with many different times share few queues.
     """
-    if not max_completion_ms:
-        return 0
     doubled = 1000
     while doubled < max_completion_ms:
         doubled *= 2

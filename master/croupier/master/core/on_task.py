@@ -329,7 +329,7 @@ def receive(state: State, framework: Framework, task: Task, status: TaskStatus) 
         if task.state.is_terminal and status.sequence >= task.sequence:
             yield from drop(state, task)
             forget_removed(state, framework.framework_id)
-    elif framework.session is None or (status.state.is_terminal and task.is_kept_back):
+    elif framework.session is None or (task.is_kept_back and status.state.is_terminal):
         yield Happened(facts.UpdateHandled("waiting"))
     else:
         sent = task.sent_on(framework.session)

@@ -38,7 +38,9 @@ def shape_of(unit: Sequence[TaskInfo], placement: Placement) -> Shape:
         enforced = enforces(*feature_names(needs))
         placement = replace(placement, constraints=(*placement.constraints, enforced))
     total = total_of(info.resources for info in unit) if len(unit) > 1 else unit[0].resources
-    time_ms, gang = rounded_time(longest_ms(unit)), unit[0].gang
+    time_ms, gang = longest_ms(unit), unit[0].gang
+    if time_ms:
+        time_ms = rounded_time(time_ms)
     if gang is not None:
         amounts = (info.resources for info in unit)
         devices = next((info.devices for info in unit if info.devices is not None), None)

@@ -195,8 +195,9 @@ class Task:
     def is_kept_back(self) -> bool:
         """Whether its framework is not told of its end: its gang may start again."""
         again = self.requeue
-        may_return = self.info.gang is not None and again is not None and not again.is_last
-        return self.state.is_terminal and may_return and not self.is_orphan
+        if again is None or again.is_last or self.info.gang is None:
+            return False
+        return self.state.is_terminal and not self.is_orphan
 
     @property
     def is_queued(self) -> bool:
