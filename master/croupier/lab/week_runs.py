@@ -185,19 +185,27 @@ def run_weeks(
     return outcomes
 
 
+def judged(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Return the runs of SWIM, or of a test.
+
+    Tasks of openb run for hours, so what a few of them do there depends on the seed.
+    """
+    return [run for run in outcomes if run.trace != "openb"]
+
+
 def checks_of_waits(
     outcomes: Sequence[Outcome], who: str, groups: Sequence[str], than: str
 ) -> Iterator[Check]:
-    """Check that these groups wait less than with the rule `than`, if with that they wait."""
+    """Check that these groups wait no longer than with the rule `than`, if with that they wait."""
     before = {run.trace: run.mean_wait(*groups) for run in outcomes if run.rule.name == than}
     for run in outcomes:
         wait, most = run.mean_wait(*groups), before[run.trace]
         if run.rule.name != than:
             yield Check(
                 f"{run.trace}, {run.rule.name}: mean wait of {who}",
-                f"less than {than}",
+                f"no longer than {than}",
                 f"{wait:.1f} min; {than} {most:.1f} min",
-                wait < most if most >= 1 else None,
+                wait <= most if most >= 1 else None,
             )
 
 

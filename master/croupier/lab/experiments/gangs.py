@@ -15,15 +15,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from croupier.lab.week_runs import Outcome, Rule, checks_of_waits, report, run_weeks
+from croupier.lab.week_runs import Outcome, Rule, checks_of_waits, judged, report, run_weeks
 from croupier.lab.weeks import Plan, TeamJob, Week, openb_week, swim_week
 from croupier.master.allocator import Allocator
 from croupier.sim.experiment import Check, Options, Progress, Result
 from croupier.sim.work import Gang
 
 EXPECTED = (
-    "Days of the SWIM and openb traces, with gangs among single tasks. Expected: gangs wait\n"
-    "less if room is gathered for them than if not, and little of the cluster is lost by it."
+    "Days of the SWIM and openb traces, with gangs among single tasks. Expected of SWIM: gangs\n"
+    "wait less if room is gathered for them than if not, and little of the cluster is lost."
 )
 
 SIZES: Final = {"2-4": 4, "5-8": 8, "9-16": 16, "17-32": 32}
@@ -84,7 +84,7 @@ def run(options: Options, progress: Progress) -> Result:
 
 def compare(outcomes: Sequence[Outcome]) -> Result:
     """Return the waits by size of the gang, and what was lost."""
-    return report("gangs", outcomes, (NO_GANG, *SIZES), _checks(outcomes))
+    return report("gangs", outcomes, (NO_GANG, *SIZES), _checks(judged(outcomes)))
 
 
 def _checks(outcomes: Sequence[Outcome]) -> Iterator[Check]:
