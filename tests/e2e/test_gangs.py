@@ -79,8 +79,16 @@ async def test_a_gang_of_4_whose_task_is_killed_starts_again_and_meets(tmp_path:
             await eventually(
                 lambda: len(list(tmp_path.glob("begun.*"))) == 4, 60, what="all have begun"
             )
-            tasks = (await cluster.operator.ListTasks(operator_pb2.ListTasksRequest())).tasks
-            (pid,) = [view.status.pid for view in tasks if view.task.gang.rank == 2]
+            pids = list[int]()
+
+            async def is_known() -> bool:
+                tasks = (await cluster.operator.ListTasks(operator_pb2.ListTasksRequest())).tasks
+                pids[:] = [view.status.pid for view in tasks if view.task.gang.rank == 2]
+                return any(pids)
+
+            # A task may have begun before the master is told that it runs.
+            await eventually(is_known, 60, what="the master knows the process")
+            (pid,) = pids
             os.kill(pid, signal.SIGKILL)
             done = await ended(run, 90)
     assert done.code == 0
