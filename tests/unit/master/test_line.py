@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import AgentReported, AgentTask, TasksReturned
 from croupier.master.core.facts import TaskLined
+from croupier.model.agent_orders import KillTask
 from croupier.model.errors import ProtocolViolation
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.task import Source, TaskState, TaskStatus
@@ -93,3 +95,35 @@ def test_an_explanation_names_lined_up_tasks_and_their_hosts() -> None:
     assert answer.framework.lined_up == 1
     assert answer.framework.queued == 8
     assert list(answer.lined_up_hosts) == ["host"]
+
+
+def older_store_of_a_removed_framework() -> Lined:
+    """Return a world with an older store, in which a task of the framework waits in line."""
+    world = Lined()
+    world.call(world.session, calls.Teardown())
+    assert world.of("t3") == "lined up"
+    registry = world.registry()
+    assert registry.master is not None
+    registry.master = replace(registry.master, generation=1)
+    world.state = world._recovered("c-2", registry)
+    return world
+
+
+def test_what_an_older_store_has_lined_up_for_a_removed_framework_ends_with_its_agent() -> None:
+    """No framework is there that could acknowledge that it is lost."""
+    world = older_store_of_a_removed_framework()
+    world.register(agent_id=world.host_id)
+    assert not world.registry().tasks
+    assert not world.state.frameworks
+
+
+def test_what_has_run_elsewhere_of_a_removed_framework_is_ended_there() -> None:
+    world = older_store_of_a_removed_framework()
+    running = replace(listed(world, "t3", RUNNING).latest, agent_id=AgentId("other"))
+    found = AgentTask(FrameworkId(world.owner), make_task("t3"), running, (running,))
+    session = world.register(found, agent_id="other")
+    assert session not in world.closed
+    killed = [each for each in world.sent[session] if isinstance(each, KillTask)]
+    assert [each.task_id for each in killed] == ["t3"]
+    world.register(agent_id=world.host_id)
+    assert not world.registry().tasks

@@ -244,11 +244,13 @@ def _recover_gangs(state: State, framework: Framework) -> None:
 def _recovered_status(state: State, record: records.TaskRecord, agent: Agent | None) -> TaskStatus:
     """Return the last durable status; GONE if the task's agent is unknown.
 
-    A queued task is LOST if the store is an older copy by now: it may have been launched since.
+    A queued task is LOST if the store is an older copy by now: it may have been launched since. Of
+    a removed framework, which acknowledges nothing, it ends when its agent gives it back.
     """
     has_place = agent is not None or not record.agent_id
     if record.queued is not None and record.master_status is None and has_place:
-        is_lost = record.queued.generation != state.generation
+        is_removed = bool(record.agent_id) and state.frameworks[record.framework_id].is_removed
+        is_lost = record.queued.generation != state.generation and not is_removed
         return TaskStatus(
             record.framework_id,
             record.task_id,
