@@ -522,6 +522,7 @@ COMMENTS = {
     'croupier.v1.Release': 'Ends holds of the framework, and holds for a role that it made. Tasks in them run on, and are charged as any other.',
     'croupier.v1.ReleaseHoldResponse.hold': 'As it was before.',
     'croupier.v1.Requeue': 'How a submitted task goes back into its queue when it is preempted.',
+    'croupier.v1.Requeue.avoids': 'Agents that were lost with an earlier run, which may go on there.',
     'croupier.v1.Requeue.count': 'How often it has.',
     'croupier.v1.Requeue.is_last': 'Whether its framework may know that it has ended: it does not go back any more.',
     'croupier.v1.Requeue.sequence': 'The number of the last update of its earlier runs.',

@@ -319,6 +319,7 @@ class Requeue(_message.Message):
     COUNT_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
     IS_LAST_FIELD_NUMBER: _builtins.int
+    AVOIDS_FIELD_NUMBER: _builtins.int
     count: _builtins.int
     """How often it has."""
     sequence: _builtins.int
@@ -327,6 +328,10 @@ class Requeue(_message.Message):
     """Whether its framework may know that it has ended: it does not go back any more."""
     @_builtins.property
     def place(self) -> Global___QueuePlace: ...
+    @_builtins.property
+    def avoids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Agents that were lost with an earlier run, which may go on there."""
+
     def __init__(
         self,
         *,
@@ -334,10 +339,11 @@ class Requeue(_message.Message):
         count: _builtins.int = ...,
         sequence: _builtins.int = ...,
         is_last: _builtins.bool = ...,
+        avoids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["place", b"place"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "is_last", b"is_last", "place", b"place", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["avoids", b"avoids", "count", b"count", "is_last", b"is_last", "place", b"place", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

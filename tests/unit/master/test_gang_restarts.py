@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import AgentTask
 from croupier.master.core.tasks import Task
+from croupier.model.agent_orders import KillTask
 from croupier.model.gang import ANY_AGENTS, GangPlacement
-from croupier.model.ids import Role, TaskId
-from croupier.model.task import MASTER_SEQUENCE, TaskState, TaskStatus
+from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus
 from tests.harness.world import World, in_gang, make_task
 
 TOTAL = "cpus:4;mem:8GB"
@@ -108,5 +111,42 @@ def test_a_lost_agent_that_has_numbered_on_does_not_end_the_gang() -> None:
     assert world.states == {TaskState.QUEUED}
     status = TaskStatus(*task.key, name, TaskState.RUNNING, sequence=1_700_000_000_000)
     listed = AgentTask(task.framework_id, info, status, (status,), Role("ads"))
-    world.back(name, listed, incomplete=True)
+    host = world.back(name, listed, incomplete=True)
     assert world.states == {TaskState.QUEUED}
+    assert KillTask(*task.key, None, Reason.AGENT_REREGISTERED) in world.sent[host]
+
+
+@pytest.mark.parametrize("state", [None, TaskState.RUNNING, TaskState.KILLED])
+def test_a_gang_starts_on_the_agent_that_it_lost_once_no_run_is_left_there(
+    state: TaskState | None,
+) -> None:
+    world = Started("member", "member", placement=APART)
+    task, name = world.task(1), world.task(1).agent_id
+    world.tell(1, TaskState.RUNNING, 1)
+    status = TaskStatus(*task.key, name, state or TaskState.RUNNING, sequence=2)
+    listed = AgentTask(task.framework_id, task.info, status, (status,), Role("ads"))
+    world.pass_time(200)
+    assert world.states == {TaskState.QUEUED}
+    world.restart()
+    world.framework("ads", framework_id=task.framework_id, suppressed=True)
+    world.back("a1" if name == "a2" else "a2")
+    host = world.back(name, *([listed] if state else []))
+    if state is TaskState.RUNNING:
+        assert world.states == {TaskState.QUEUED}
+        world.report(host, *task.key, TaskState.KILLED, 3)
+    assert world.states == {TaskState.STAGING}
+    assert {world.task(number).agent_id for number in (0, 1)} == {"a1", "a2"}
+
+
+def test_the_end_of_a_found_member_ends_the_others_that_are_found() -> None:
+    world = World()
+    tasks = in_gang("g", make_task("t0"), make_task("t1"), restarts=1)
+    ends = (TaskState.FAILED, TaskState.RUNNING)
+    found = []
+    for task, state in zip(tasks, ends, strict=True):
+        status = TaskStatus(FrameworkId("F"), task.task_id, AgentId("a1"), state, sequence=2)
+        assert task.gang is not None
+        placed = replace(task, gang=replace(task.gang, hosts=("h1", "h1")))
+        found.append(AgentTask(status.framework_id, placed, status, (status,), Role("ads")))
+    host = world.agent(TOTAL, "h1", agent_id="a1", tasks=tuple(found))
+    assert KillTask(FrameworkId("F"), TaskId("t1"), None, Reason.GANG_ENDED) in world.sent[host]

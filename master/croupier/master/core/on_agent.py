@@ -36,7 +36,13 @@ from croupier.master.core.messages import AgentFailed, Registered
 from croupier.master.core.on_allocation import rescind
 from croupier.master.core.on_executor import on_said
 from croupier.master.core.on_hold import end_hold, restore_holds
-from croupier.master.core.on_requeue import causes_first, end_run, starts_again
+from croupier.master.core.on_requeue import (
+    causes_first,
+    end_earlier_run,
+    end_run,
+    end_unlisted_runs,
+    starts_again,
+)
 from croupier.master.core.on_sync import sync
 from croupier.master.core.on_task import drop, forget_removed, set_status
 from croupier.master.core.records import ForgetAgent
@@ -95,6 +101,7 @@ def on_register(state: State, event: Register, now: float) -> Iterator[Step]:
         yield from disconnect(state, agent, message, now)
     if agent is not None and agent.state is AgentState.UNREACHABLE:
         kind = "returned"
+    yield from _end_lost_runs(state, agent, event)
     if agent is None:
         agent = Agent(event.agent_id or AgentId(state.next_id("A")), "")
         state.agents[agent.agent_id] = agent
@@ -110,6 +117,13 @@ def on_register(state: State, event: Register, now: float) -> Iterator[Step]:
     if agent.problems:
         text = problems_text(agent.problems)
         yield Happened(AgentUnhealthy(agent.agent_id, agent.hostname, text))
+
+
+def _end_lost_runs(state: State, agent: Agent | None, event: Register) -> Iterator[Effect]:
+    """Note which runs do not go on at an agent that was given up and is back."""
+    if event.agent_id and (agent is None or agent.state is AgentState.UNREACHABLE):
+        listed = {(report.framework_id, report.task.task_id) for report in event.tasks}
+        yield from end_unlisted_runs(state, event.agent_id, listed)
 
 
 def _refuse(event: Register, error: CroupierError) -> Iterator[Effect]:
@@ -147,6 +161,7 @@ def _on_statuses(state: State, agent: Agent, event: AgentReported, now: float) -
         is_own = status.agent_id == agent.agent_id and status.sequence > 0
         if is_own and status.state in REPORTABLE and on_line.may_succeed(agent, status):
             yield from on_line.on_update(state, agent, status, now)
+            yield from end_earlier_run(state, status)
         else:
             message = f"an update of {status.task_id[:255]!r} is not for this agent to make"
             yield Close(event.session, ProtocolViolation(message))

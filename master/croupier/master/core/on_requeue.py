@@ -6,13 +6,14 @@ sequence: a late update of an earlier run has a number that was handled, and cha
 
 A gang starts again by its `restarts` if a member fails, as long as none has ended for good. Each
 member returns when its run ends. If its agent is unreachable, that run may go on there until the
-agent returns; so the next one is launched elsewhere. As long as a gang may start again, the end of
-a member that ends no other is kept back: its agent keeps the update, and its framework is not told.
+agent returns and has ended it; so the next one is launched elsewhere. As long as a gang may start
+again, the end of a member that ends no other is kept back: its agent keeps the update, and its
+framework is not told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -25,10 +26,10 @@ from croupier.master.core.messages import Updated
 from croupier.master.core.on_task import acknowledge, check_drain, end, moved_fact, orphan
 from croupier.master.core.records import Requeue
 from croupier.master.core.state import NO_AGENT, State
-from croupier.master.core.tasks import Task, TaskHold
-from croupier.model.attributes import AGENT_ID, MAX_CONSTRAINTS, not_equals
+from croupier.master.core.tasks import Task, TaskHold, TaskKey
+from croupier.model.attributes import MAX_CONSTRAINTS
 from croupier.model.devices import without_slots
-from croupier.model.ids import NO_HOLD
+from croupier.model.ids import NO_HOLD, AgentId
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.task import Reason, TaskState, TaskStatus
 from croupier.model.task_group import GroupPart
@@ -85,7 +86,8 @@ def starts_again(state: State, task: Task, ended: TaskState) -> bool:
     gang, again = task.info.gang, task.requeue
     if gang is None or again is None or again.count >= gang.restarts or not is_whole(state, task):
         return False
-    has_room = len(again.place.placement.constraints) < MAX_CONSTRAINTS
+    avoided = len(again.place.placement.constraints) + len(again.avoids)
+    has_room = avoided < MAX_CONSTRAINTS
     has_failed = ended is not TaskState.FINISHED and gang.part is not GroupPart.SIDECAR
     members = state.frameworks[task.framework_id].gangs[gang.gang_id].values()
     return has_room and (has_failed or any(each.is_queued for each in members))
@@ -180,12 +182,9 @@ def _put_back(state: State, task: Task, sequence: int, reason: Reason, message: 
         agent.tasks.pop(task.key, None)
     # A store of a later generation may have lost the next launch.
     place = replace(before.place, generation=state.generation)
-    if agent is not None and agent.state is AgentState.UNREACHABLE:
-        # The run may go on there.
-        elsewhere = not_equals(AGENT_ID, task.agent_id)
-        constraints = (*place.placement.constraints, elsewhere)
-        place = replace(place, placement=replace(place.placement, constraints=constraints))
-    task.requeue = Requeue(place, before.count + 1, sequence)
+    is_lost = agent is not None and agent.state is AgentState.UNREACHABLE
+    avoids = (*before.avoids, task.agent_id) if is_lost else before.avoids
+    task.requeue = Requeue(place, before.count + 1, sequence, avoids=avoids)
     task.sequence = task.acknowledged = sequence
     task.agent_id, task.queued = NO_AGENT, place
     task.kill = task.placed = task.kind = task.master_status = None
@@ -218,11 +217,39 @@ def is_earlier_run(state: State, report: AgentTask) -> bool:
     task = framework.tasks.get(report.task.task_id) if framework is not None else None
     if task is None or task.requeue is None:
         return False
-    if not_equals(AGENT_ID, report.latest.agent_id) in task.requeue.place.placement.constraints:
+    if report.latest.agent_id in task.requeue.avoids:
         # No later run is placed there. The agent may have numbered on after a loss of records.
         return True
     has_left = report.latest.state.is_terminal or task.agent_id != report.latest.agent_id
     return has_left and report.latest.sequence <= task.requeue.sequence
+
+
+def end_earlier_run(state: State, status: TaskStatus) -> Iterator[Effect]:
+    """Have a task no longer avoid an agent that tells the end of the run that was lost there."""
+    framework = state.frameworks.get(status.framework_id)
+    task = framework.tasks.get(status.task_id) if framework is not None else None
+    if task is not None and status.state.is_terminal:
+        yield from _stop_avoiding(state, task, status.agent_id)
+
+
+def end_unlisted_runs(
+    state: State, agent_id: AgentId, listed: Container[TaskKey]
+) -> Iterator[Effect]:
+    """Have no task avoid an agent that is back, unless it lists an earlier run. O(gangs)."""
+    for framework in state.frameworks.values():
+        for members in list(framework.gangs.values()):
+            for task in members.values():
+                if task.key not in listed:
+                    yield from _stop_avoiding(state, task, agent_id)
+
+
+def _stop_avoiding(state: State, task: Task, agent_id: AgentId) -> Iterator[Effect]:
+    again = task.requeue
+    if again is not None and agent_id in again.avoids:
+        avoids = tuple(each for each in again.avoids if each != agent_id)
+        task.requeue = replace(again, avoids=avoids)
+        task_moves.renew_shape(state, task)
+        yield Save(task.record())
 
 
 def may_have(task: Task, amount: Resources) -> bool:

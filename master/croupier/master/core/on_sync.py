@@ -23,6 +23,7 @@ from croupier.master.core.on_framework import adopt
 from croupier.master.core.on_line import give_back, on_started
 from croupier.master.core.on_requeue import (
     causes_first,
+    end_earlier_run,
     end_run,
     ends_run,
     is_earlier_run,
@@ -56,6 +57,7 @@ def sync(state: State, agent: Agent, event: Register, now: float) -> Iterator[St
         if is_earlier_run(state, report):
             # The agent missed the acknowledgement, or was lost during that run.
             yield from _end_and_forget(state, agent, report)
+            yield from end_earlier_run(state, report.latest)
         else:
             reports.append(report)
     listed = {(report.framework_id, report.task.task_id) for report in reports}
@@ -310,6 +312,10 @@ def _add_found(
         framework.used_ids.pop(task_id, None)
         task.request_kill(None, Reason.AGENT_REREGISTERED)
     task_moves.add_task(state, task)
+    if task.info.gang is not None:
+        # What the ends of members mean may be new, too.
+        members = framework.gangs[task.info.gang_id].values()
+        state.ended_members += [each for each in members if each.state.is_terminal]
     return task
 
 

@@ -152,12 +152,14 @@ class Requeue:
         count: how often it went back.
         sequence: the number of the last update of its earlier runs.
         is_last: whether its framework may know that it has ended: it does not go back any more.
+        avoids: agents that were lost with an earlier run, which may go on there.
     """
 
     place: QueuePlace
     count: int = 0
     sequence: int = 0
     is_last: bool = False
+    avoids: tuple[AgentId, ...] = ()
 
 
 @value

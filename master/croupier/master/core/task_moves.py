@@ -13,6 +13,7 @@ from croupier.master.allocator.charges import Charge
 from croupier.master.core.state import NO_AGENT, State
 from croupier.master.core.task_queues import shape_of
 from croupier.master.core.tasks import Task, TaskHold
+from croupier.model.attributes import AGENT_ID, not_equals
 from croupier.model.ids import AgentId
 from croupier.model.isolation import Usage
 from croupier.model.task import Reason, TaskState
@@ -40,14 +41,22 @@ def enqueue(state: State, *unit: Task, at_begin: bool = False) -> None:
     assert all(task.is_queued for task in unit)
     assert first.queued is not None
     queues, placement = state.frameworks[first.framework_id].queues, first.queued.placement
-    if first.info.gang is not None:
-        places = [task.queued.placement for task in unit if task.queued is not None]
-        # A member that starts again avoids the agent that was lost with its last run.
-        constraints = dict.fromkeys(each for place in places for each in place.constraints)
-        placement = replace(placement, constraints=tuple(constraints))
+    avoided = dict.fromkeys(each for task in unit if task.requeue for each in task.requeue.avoids)
+    if avoided:
+        elsewhere = (not_equals(AGENT_ID, agent_id) for agent_id in avoided)
+        placement = replace(placement, constraints=(*placement.constraints, *elsewhere))
     shape = shape_of([task.info for task in unit], placement)
     key = queues.add(unit, shape, at_begin=at_begin)
     state.allocator.queue(first.framework_id, *key, 1, at_begin=at_begin)
+
+
+def renew_shape(state: State, task: Task) -> None:
+    """Queue a task, with its group or gang, in the shape that it has by now. O(log n)."""
+    framework = state.frameworks[task.framework_id]
+    if task.is_queued and task.task_id not in framework.queues.returning:
+        key, unit = framework.queues.remove(task)
+        state.allocator.queue(task.framework_id, *key, -1)
+        enqueue(state, *unit, at_begin=True)
 
 
 def put_aside(state: State, task: Task) -> None:

@@ -148,7 +148,9 @@ def _token_from_wire(wire: pb.TokenRecord) -> a.TokenRecord:
     return replace(token, created_ms=wire.token.created_ms, created_by=wire.token.created_by)
 
 
-_REQUEUE: Final = mapped(r.Requeue, pb.Requeue, place=Both(_place_to_wire, _place))
+_REQUEUE: Final = mapped(
+    r.Requeue, pb.Requeue, place=Both(_place_to_wire, _place), avoids=Both(tuple, tuple)
+)
 TASK: Final = Both(_task_to_wire, _task_from_wire)
 TOKEN: Final = Both(
     lambda record: pb.TokenRecord(token=token_to_wire(record), hash=bytes.fromhex(record.hash)),
