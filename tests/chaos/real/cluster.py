@@ -12,6 +12,7 @@ import os
 import random
 import signal
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -94,11 +95,13 @@ class Cluster:
         preload: slows syncs and shifts clocks of masters and agents; None without them.
         certificates: of the daemons; None without TLS.
         disks: small disks, by the daemon whose records are there.
+        began_s: when it was started, on the monotonic clock.
     """
 
     def __init__(self, folder: Path, layout: Layout, seed: int) -> None:
         """Open nothing before `start`."""
         self.folder, self.layout, self._seed = folder, layout, seed
+        self.began_s = 0.0
         self.masters: dict[str, Daemon] = {}
         self.agents: dict[str, Daemon] = {}
         self.frameworks: dict[str, Daemon] = {}
@@ -126,6 +129,7 @@ class Cluster:
 
     async def start(self) -> None:
         """Start everything, and wait until agents and frameworks are connected."""
+        self.began_s = time.monotonic()
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "control").write_text("drain")
         self.preload = PreloadFaults.build(self.folder) if self.layout.is_preloaded else None

@@ -141,9 +141,15 @@ class Judge:
         cluster = self._cluster
         touched = {name for fault in done for name in fault.touches}
         is_reached = not touched & {*cluster.masters, *cluster.agents} and cluster.network is None
-        clock, reached = self._is_clock_true, is_reached
         return list(
-            check_used(before, self._used, witnessed, is_clock_true=clock, is_reached=reached)
+            check_used(
+                before,
+                self._used,
+                witnessed,
+                began_s=cluster.began_s,
+                is_clock_true=self._is_clock_true,
+                is_reached=is_reached,
+            )
         )
 
     def _check_daemons(self, done: list[Fault]) -> list[Violation]:

@@ -1,7 +1,8 @@
 """Compare the usage that the master has counted with the journals. Pure but for `read_used`.
 
 Rule: the cpus that a framework used are at least those of its tasks for as long as they ran, and at
-most for as long as it waited for their ends. Each new term may lose or add one accounting step.
+most for as long as it waited for their ends. Each new term may lose or add one accounting step; it
+counts the time before it when it ends its own first step, which may be in a later round.
 """
 
 from __future__ import annotations
@@ -84,18 +85,20 @@ class UsageWitness:
 
 
 def check_used(
-    before: Used, after: Used, witnessed: Mapping[str, Witnessed], *, is_clock_true: bool,
-    is_reached: bool,
+    before: Used, after: Used, witnessed: Mapping[str, Witnessed], *, began_s: float,
+    is_clock_true: bool, is_reached: bool,
 ) -> Iterator[Violation]:  # fmt: skip
     """Yield what was counted twice or not at all between two moments.
 
-    `is_clock_true`: no clock has jumped. `is_reached`: no agent can have been unreachable, whose
-    tasks do not count meanwhile.
+    `began_s`: when the cluster was started. `is_clock_true`: no clock has jumped. `is_reached`: no
+    agent can have been unreachable, whose tasks do not count meanwhile.
     """
     passed_s, counted_s = after.at_s - before.at_s, after.counted_s - before.counted_s
-    terms = after.epoch - before.epoch
-    if is_clock_true and counted_s > passed_s + SLACK_S:
-        yield Violation("usage", "cluster", f"{counted_s:.1f} s are counted in {passed_s:.1f} s")
+    # The term of before may have to count the time before it.
+    terms = after.epoch - before.epoch + (before.epoch > 1)
+    lives_s = after.at_s - began_s
+    if is_clock_true and after.counted_s > lives_s + SLACK_S:
+        yield Violation("usage", "cluster", f"{after.counted_s:.1f} s are counted in {lives_s:.1f}")
     if is_clock_true and counted_s < passed_s - SLACK_S - terms * STEP_S:
         yield Violation("usage", "cluster", f"only {counted_s:.1f} of {passed_s:.1f} s are counted")
     if sum(after.cpus.values()) > after.capacity:

@@ -149,7 +149,9 @@ def test_usage_that_is_counted_twice_or_not_at_all_is_found(
     after: Used, is_true: bool, is_reached: bool, number: int
 ) -> None:
     witnessed = {"w": Witnessed(20, 30)}
-    broken = check_used(used(10, 2), after, witnessed, is_clock_true=is_true, is_reached=is_reached)
+    broken = check_used(
+        used(10, 2), after, witnessed, began_s=0, is_clock_true=is_true, is_reached=is_reached
+    )
     assert [violation.kind for violation in broken] == ["usage"] * number
 
 
