@@ -27,7 +27,7 @@ from croupier.agent.volumes import Volumes
 from croupier.master import __main__ as master
 from croupier.master.allocator.agent_allocation import AgentAllocation
 from croupier.master.allocator.reservations import Reservation
-from croupier.master.core import on_agent, on_hold, on_submit, step
+from croupier.master.core import on_hold, on_line, on_submit, step
 from croupier.master.core.records import HoldRecord, Record, ReservationRecord, TaskRecord
 from croupier.master.core.state import State
 from croupier.master.core.usage import UsageLedger
@@ -264,7 +264,7 @@ MUTANTS = {
     ),
     "requeues": Mutant(
         "the master queues a preempted task again while it is being killed",
-        "master", on_agent, "ends_run", broken.requeues_early, "kill framework",
+        "master", on_line, "ends_run", broken.requeues_early, "kill framework",
         ("ran_twice", "wrong_end"),
     ),
     "devices": Mutant(

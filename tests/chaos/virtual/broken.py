@@ -70,6 +70,12 @@ def requeues_early(state: State, task: Task, status: TaskStatus) -> bool:
     return is_ending and is_new and on_requeue.is_preempted(state, task)
 
 
+def returns_early(state: State, task: Task, status: TaskStatus) -> bool:
+    is_ending = status.state is TaskState.KILLING and status.reason is Reason.GANG_ENDED
+    may_return = is_ending and on_requeue.starts_again(state, task, TaskState.KILLED)
+    return may_return or on_requeue.ends_run(state, task, status)
+
+
 def numbers_from_1(_: int) -> PendingUpdates:
     return PendingUpdates()
 

@@ -96,12 +96,17 @@ class Judge(MasterJudge):
             must(is_known, f"{task_id} starts, and {other} of its group is not recorded")
 
     def _check_gang(self, run: Run) -> None:
-        """Check that the others of a gang are placed: the ledger has them on agents, or no more."""
+        """Check that the others of a gang are placed: the ledger has them on agents, or no more.
+
+        If the gang starts again meanwhile, this run is to be ended.
+        """
         framework_id, task_id = run.key
         ledger = self.registry().tasks
+        own = ledger.get(task_key(framework_id, task_id))
+        is_killed = own is not None and (own.kill is not None or own.queued is not None)
         for other in self.histories[task_id].gang:
             record = ledger.get(task_key(framework_id, other))
-            is_placed = record is None or record.queued is None
+            is_placed = record is None or record.queued is None or is_killed
             must(is_placed or self.is_store_old, f"{task_id} starts, and {other} is queued")
 
     def _note_line(self, agent: AgentProcess, event: AgentEvent, effects: list[fx.Effect]) -> None:

@@ -25,6 +25,7 @@ from croupier.master.core.step import Event
 from croupier.master.core.usage_buckets import CLUSTER
 from croupier.master.core.usage_records import UsageRecord
 from croupier.model.agent_orders import AcknowledgeUpdate, LaunchGroup, LaunchTask
+from croupier.model.attributes import AGENT_ID
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import total_of
 from croupier.model.roles import ancestors, is_within
@@ -130,6 +131,7 @@ class MasterJudge:
             again = record.requeue
             if again.count > history.requeues:
                 self.seen["requeued"] += 1
+                self._check_again(record, history)
                 history.on_requeued(again.count, again.sequence)
         if isinstance(record, TaskRecord) and record.queued is None:
             # A task that is withdrawn while it is queued has no agent: it is never charged.
@@ -142,6 +144,20 @@ class MasterJudge:
             history.lined_up = True
         history.recorded = True
         history.end_acknowledged = history.end_acknowledged or (done and history.is_known)
+
+    def _check_again(self, record: TaskRecord, history: TaskHistory) -> None:
+        """Check that a gang starts again as a whole; a run may go on at an agent that is lost."""
+        assert record.requeue is not None
+        count = record.requeue.count
+        self.seen["starts again in gangs"] += bool(history.gang)
+        for other in history.gang:
+            is_near = self.histories[other].requeues in (count - 1, count)
+            must(is_near or self.is_store_old, f"{record.task_id} starts again without {other}")
+        avoided = record.requeue.place.placement.constraints
+        lost = {host_of(AgentId(each.value)) for each in avoided if each.attribute == AGENT_ID}
+        host = "" if history.machine is None else history.machine.name
+        if history.gang and host in lost | self.gone:
+            history.run = None
 
     def _on_no_task(self, record: UsageRecord | AgentRecord) -> None:
         if isinstance(record, UsageRecord):

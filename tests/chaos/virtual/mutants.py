@@ -26,6 +26,7 @@ from croupier.master.core import (
     on_agent,
     on_call,
     on_hold,
+    on_line,
     on_reservation,
     on_submit,
     on_sync,
@@ -395,6 +396,10 @@ MUTANTS = {
         "the others of a gang run on when a member has ended or is unreachable",
         _one(step, "settle_gangs", broken.settles_no_gangs),
     ),
+    "gang: starts again before the end": Mutant(
+        "a member of a gang that starts again is queued while it is being killed",
+        _one(on_line, "ends_run", broken.returns_early),
+    ),
     "volume: task placed elsewhere": Mutant(
         "a task is placed on any agent, whatever its volumes",
         (
@@ -415,7 +420,7 @@ MUTANTS = {
     ),
     "requeue: before the end": Mutant(
         "a preempted task is queued again while it is being killed",
-        _one(on_agent, "ends_run", broken.requeues_early),
+        _one(on_line, "ends_run", broken.requeues_early),
     ),
     "requeue: numbers from 1": Mutant(
         "an agent numbers the updates of a further run from 1",

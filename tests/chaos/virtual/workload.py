@@ -147,6 +147,7 @@ class Workload:
                 command = Command(shell=f"{lasts:.3f} {code} {heeds}")
                 gang_id = f"{tasks[0].task_id if tasks else task_id}.gang"
                 member = GangMember(gang_id, rank, len(parts), part, placement)
+                member = replace(member, restarts=crc32(gang_id.encode()) % 4)
                 tasks.append(TaskInfo(task_id, command, size, grace_ms=200, gang=member))
             chosen = random.choice(tasks).task_id
             framework.submitted |= {task.task_id for task in tasks}
