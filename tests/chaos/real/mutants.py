@@ -199,7 +199,7 @@ MUTANTS = {
     ),
     "accounts": Mutant(
         "the master never takes back what tasks held",
-        "master", State, "release_task", _release_nothing, "kill framework",
+        "master", task_moves, "release_task", _release_nothing, "kill framework",
         ("leak", "counted_twice", "stuck"),
     ),
     "disk": Mutant(
