@@ -27,7 +27,7 @@ from croupier.agent.volumes import Volumes
 from croupier.master import __main__ as master
 from croupier.master.allocator.agent_allocation import AgentAllocation
 from croupier.master.allocator.reservations import Reservation
-from croupier.master.core import on_hold, on_line, on_submit, step
+from croupier.master.core import on_hold, on_line, on_submit, step, task_moves
 from croupier.master.core.records import HoldRecord, Record, ReservationRecord, TaskRecord
 from croupier.master.core.state import State
 from croupier.master.core.usage import UsageLedger
