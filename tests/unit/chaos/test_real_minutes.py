@@ -12,6 +12,7 @@ from tests.chaos.real.checker import check_tasks
 from tests.chaos.real.journal import Answered, Asked, Begun, Entry, Update
 from tests.chaos.real.ledger import parse_ledger
 from tests.chaos.real.minute_checks import check_minutes
+from tests.chaos.real.mutants import MUTANTS
 from tests.chaos.real.reservation_keeper import check_reserved
 from tests.chaos.real.usage_checks import UsageWitness, Used, Witnessed, check_used
 from tests.chaos.real.work import ENDLESS_S, Work, work_named
@@ -161,6 +162,11 @@ def test_a_witness_counts_each_task_once() -> None:
     entries.append(end(AGAIN.task_id, 5.0, "FINISHED", 0))
     assert witness.witness(entries) == Witnessed(0.25, 1.0)
     assert witness.witness(entries) == Witnessed(0.0, 0.0)
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_function_that_a_mutant_replaces_is_there(name: str) -> None:
+    assert hasattr(MUTANTS[name].target, MUTANTS[name].name)
 
 
 def test_the_members_of_a_gang_follow_from_its_number() -> None:
