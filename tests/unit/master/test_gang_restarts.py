@@ -23,13 +23,15 @@ APART = GangPlacement(spread="host")
 class Started(World):
     """Two agents, of which some run a gang that may start again."""
 
-    def __init__(self, *parts: str, placement: GangPlacement = ANY_AGENTS) -> None:
+    def __init__(
+        self, *parts: str, placement: GangPlacement = ANY_AGENTS, restarts: int = 5
+    ) -> None:
         super().__init__()
         for name in ("a1", "a2"):
             self.back(name)
         self.session = self.framework("ads", suppressed=True)
         tasks = [make_task(f"t{number}") for number in range(len(parts))]
-        gang = in_gang("g", *tasks, parts=parts, placement=placement, restarts=5)
+        gang = in_gang("g", *tasks, parts=parts, placement=placement, restarts=restarts)
         self.call(self.session, calls.Submit(gang))
 
     def back(self, name: str, *tasks: AgentTask, incomplete: bool = False) -> SessionId:
@@ -136,6 +138,28 @@ def test_a_gang_starts_on_the_agent_that_it_lost_once_no_run_is_left_there(
         world.report(host, *task.key, TaskState.KILLED, 3)
     assert world.states == {TaskState.STAGING}
     assert {world.task(number).agent_id for number in (0, 1)} == {"a1", "a2"}
+
+
+def test_an_agent_that_is_back_with_a_run_of_a_forgotten_member_ends_no_other() -> None:
+    world = Started("member", "member", placement=APART, restarts=1)
+    task, name = world.task(1), world.task(1).agent_id
+    status = TaskStatus(*task.key, name, TaskState.RUNNING, sequence=1)
+    listed = AgentTask(task.framework_id, task.info, status, (status,), Role("ads"))
+    world.report(world.host(1), *task.key, TaskState.RUNNING, 1)
+    world.pass_time(200)
+    world.session = world.framework(
+        "ads", framework_id=task.framework_id, client_id="c2", suppressed=True
+    )
+    world.back("a1" if name == "a2" else "a2")
+    world.back("a3")
+    assert world.states == {TaskState.STAGING}
+    world.tell(1, TaskState.FINISHED, task.sequence + 1)
+    world.call(world.session, calls.Acknowledge(((task.agent_id, task.task_id, task.sequence),)))
+    host = world.back(name, listed)
+    assert KillTask(*task.key, None, Reason.AGENT_REREGISTERED) in world.sent[host]
+    world.report(host, *task.key, TaskState.KILLED, 2)
+    assert world.states == {TaskState.STAGING}
+    assert world.task(0).kill is None
 
 
 def test_the_end_of_a_found_member_ends_the_others_that_are_found() -> None:

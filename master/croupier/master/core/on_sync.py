@@ -258,14 +258,18 @@ def _on_listed(
 
 
 def _is_of_earlier_gang(framework: Framework, report: AgentTask) -> bool:
-    """Return whether a task is of a gang whose id another gang has by now.
+    """Return whether a task is of a gang whose id another gang has by now, or of an earlier run.
 
-    A framework uses an id again only after it knew the ends of all members.
+    A framework uses an id again only after it knew the ends of all members. A member of an earlier
+    run must not end the others of the present one.
     """
     gang = report.task.gang
     known = () if gang is None else framework.gangs.get(gang.gang_id, {}).values()
+    if gang is None or not known:
+        return False
     ranks = {each.info.gang.rank for each in known if each.info.gang is not None}
-    return gang is not None and (gang.rank in ranks or any(each.is_queued for each in known))
+    is_other = gang.rank in ranks or any(each.is_queued for each in known)
+    return is_other or framework.has_used(report.task.task_id)
 
 
 def _note_resources(task: Task, agent: Agent, report: AgentTask) -> Iterator[Effect]:
