@@ -162,6 +162,19 @@ def test_an_agent_that_is_back_with_a_run_of_a_forgotten_member_ends_no_other() 
     assert world.task(0).kill is None
 
 
+def test_a_returned_member_ends_after_a_failover_if_another_is_being_killed() -> None:
+    world = Started("member", "member")
+    world.tell(0, TaskState.FAILED, 1)
+    assert world.task(0).state is TaskState.QUEUED
+    world.call(world.session, calls.Kill(TaskId("t1"), None))
+    task = world.task(1)
+    world.restart()
+    world.session = world.framework("ads", framework_id=task.framework_id, suppressed=True)
+    assert world.task(0).state is TaskState.KILLED
+    world.back(task.agent_id)
+    assert world.states == {TaskState.KILLED}
+
+
 def test_the_end_of_a_found_member_ends_the_others_that_are_found() -> None:
     world = World()
     tasks = in_gang("g", make_task("t0"), make_task("t1"), restarts=1)

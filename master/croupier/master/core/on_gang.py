@@ -133,7 +133,8 @@ def settle_gangs(state: State, now: float) -> Iterator[Effect]:
         left = [each for each in live if each is not task]
         has_finished = task.state is TaskState.FINISHED
         ends = left and ends_rest(_part(task), has_finished, list(map(_part, left)))
-        if ends and not task.state.is_terminal and task.kill is None:
+        is_live = not (task.is_queued or task.state.is_terminal)
+        if ends and is_live and task.kill is None:
             # It is killed when its agent returns.
             yield from request_kill(task, None, Reason.GANG_ENDED)
         if ends or is_returning:
