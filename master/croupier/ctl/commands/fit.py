@@ -57,6 +57,8 @@ def fit(
         unit = unit + Resources.parse(text)
     if not unit:
         raise InvalidRequest("a task needs resources: give it --cpus or --mem")
+    if count is not None and count < 1:
+        raise InvalidRequest(f"--count must be 1 or more, not {count}")
     request = pb.FitRequest(
         unit=resources_to_wire(unit),
         constraints=[constraint_to_wire(parse_constraint(text)) for text in constraint or ()],

@@ -98,8 +98,8 @@ def tasks(
 ) -> None:
     """List tasks that run or have ended recently.
 
-    The age of a task counts from its arrival at the master; after a failover, from its recovery by
-    the new leader. A task must pass all filters.
+    The age of a task counts from its arrival at the master; after a failover, from the start of its
+    process, or from its recovery by the new leader if it has none. A task must pass all filters.
 
     Args:
         framework: Only the tasks of the framework of this id, or of this name if only one has it.

@@ -257,6 +257,8 @@ class Starvation:
         """Return in words whether and when the master preempts for the leaf."""
         if not leaf.pending:
             return "it declares no demand, so no room is made for it"
+        if all(each.gang is not None for each in leaf.pending):
+            return "nothing is preempted for a gang: no room is made for it"
         if leaf.role_node.turn is not Turn.USUAL:
             return "the budget of its role is used up: no room is made for it"
         excused = self._excused.get(leaf, now) - now
