@@ -140,7 +140,10 @@ def test_a_gang_starts_on_the_agent_that_it_lost_once_no_run_is_left_there(
     assert {world.task(number).agent_id for number in (0, 1)} == {"a1", "a2"}
 
 
-def test_an_agent_that_is_back_with_a_run_of_a_forgotten_member_ends_no_other() -> None:
+@pytest.mark.parametrize("fails_over", [False, True])
+def test_an_agent_that_is_back_with_a_run_of_a_forgotten_member_ends_no_other(
+    fails_over: bool,
+) -> None:
     world = Started("member", "member", placement=APART, restarts=1)
     task, name = world.task(1), world.task(1).agent_id
     status = TaskStatus(*task.key, name, TaskState.RUNNING, sequence=1)
@@ -155,6 +158,8 @@ def test_an_agent_that_is_back_with_a_run_of_a_forgotten_member_ends_no_other() 
     assert world.states == {TaskState.STAGING}
     world.tell(1, TaskState.FINISHED, task.sequence + 1)
     world.call(world.session, calls.Acknowledge(((task.agent_id, task.task_id, task.sequence),)))
+    if fails_over:
+        world.restart()
     host = world.back(name, listed)
     assert KillTask(*task.key, None, Reason.AGENT_REREGISTERED) in world.sent[host]
     world.report(host, *task.key, TaskState.KILLED, 2)

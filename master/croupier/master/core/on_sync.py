@@ -267,9 +267,11 @@ def _is_of_earlier_gang(framework: Framework, report: AgentTask) -> bool:
     known = () if gang is None else framework.gangs.get(gang.gang_id, {}).values()
     if gang is None or not known:
         return False
-    ranks = {each.info.gang.rank for each in known if each.info.gang is not None}
-    is_other = gang.rank in ranks or any(each.is_queued for each in known)
-    return is_other or framework.has_used(report.task.task_id)
+    members = [each.info.gang for each in known if each.info.gang is not None]
+    # All members of a run know the same hosts; a queued one knows none.
+    is_other = any(each.rank == gang.rank or each.hosts != gang.hosts for each in members)
+    is_queued = any(each.is_queued for each in known)
+    return is_other or is_queued or framework.has_used(report.task.task_id)
 
 
 def _note_resources(task: Task, agent: Agent, report: AgentTask) -> Iterator[Effect]:
