@@ -96,7 +96,7 @@ class TaskRoutes:
     ) -> None:
         """Use `flags`, as the agent has resolved them, for limits of tasks that name none."""
         self._state, self._sandboxes, self._usage, self._flags = state, sandboxes, usage, flags
-        self._served = ServedFiles(state.is_live, links)
+        self._served = ServedFiles(state.live_task, links)
         self.links = links
 
     def routes(self) -> list[Route]:

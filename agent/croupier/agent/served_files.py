@@ -162,9 +162,9 @@ def _number(query: Mapping[str, str], name: str, most: int) -> int | None:
 class ServedFiles:
     """The readers of files of all tasks."""
 
-    def __init__(self, is_live: Callable[[Key], bool], links: OutputLinks) -> None:
-        """`is_live` returns whether a task may still write."""
-        self.is_live, self._links = is_live, links
+    def __init__(self, live_run: Callable[[Key], object | None], links: OutputLinks) -> None:
+        """`live_run` returns the run of a task that may still write; None if there is none."""
+        self._live_run, self._links = live_run, links
         self._readers: Counter[str] = Counter()
         # When each reader that has yet to take a chunk was sent it, the earliest first.
         self._waiting: dict[asyncio.Transport, tuple[str, float]] = {}
@@ -205,6 +205,10 @@ class ServedFiles:
                 return True
         return False
 
+    def is_live(self, key: Key) -> bool:
+        """Return whether a task may still write."""
+        return self._live_run(key) is not None
+
     async def send(
         self, request: web.Request, key: Key, fd: int, part: PartRequest, *, is_output: bool
     ) -> web.StreamResponse:
@@ -212,6 +216,8 @@ class ServedFiles:
 
         `is_output`: whether it is an output file, which may have lost its beginning.
         """
+        # A requeued task may run again within one poll, and writes to another file then.
+        run = self._live_run(key)
         first = first_kept if is_output else (lambda _: 0)
         begin = await asyncio.to_thread(part.begin, fd, first(fd))
         part, headers = part.settled(begin, os.fstat(fd).st_size)
@@ -225,7 +231,7 @@ class ServedFiles:
             return response
         try:
             async with asyncio.timeout(FOLLOW_S if self._links.are_required else None):
-                is_whole = await self._copy(request, response, key, fd, begin, part, first)
+                is_whole = await self._copy(request, response, key, run, fd, begin, part, first)
         except TimeoutError:
             is_whole = False
         except ConnectionError:
@@ -253,6 +259,7 @@ class ServedFiles:
         request: web.Request,
         response: web.StreamResponse,
         key: Key,
+        run: object | None,
         fd: int,
         offset: int,
         part: PartRequest,
@@ -262,7 +269,7 @@ class ServedFiles:
         left = MAX_OFFSET if part.limit is None else part.limit
         while is_connected(request):
             # Checked before reading: all output until then is still sent.
-            more = part.follow and self.is_live(key)
+            more = part.follow and run is not None and self._live_run(key) is run
             while chunk := os.pread(fd, min(CHUNK_BYTES, left), offset):
                 # Checked after reading: removed bytes read as zeros.
                 if first(fd) > offset:

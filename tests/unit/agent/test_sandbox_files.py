@@ -206,14 +206,30 @@ async def test_a_fast_reader_does_not_hold_the_loop(tmp_path: Path) -> None:
 
     other = asyncio.create_task(take_turns())
     try:
-        served = ServedFiles(lambda _: False, OutputLinks(SystemClock()))
+        served = ServedFiles(lambda _: None, OutputLinks(SystemClock()))
         key = FrameworkId("F1"), TaskId("t1")
-        assert await served._copy(reader, reader, key, fd, 0, PartRequest(), lambda _: 0)
+        assert await served._copy(reader, reader, key, None, fd, 0, PartRequest(), lambda _: 0)
     finally:
         other.cancel()
         os.close(fd)
     assert reader.got == size
     assert turns >= CHUNKS
+
+
+async def test_a_follower_ends_with_the_run_that_it_reads(tmp_path: Path) -> None:
+    """The next run of a requeued task may be live before the follower looks again."""
+    (tmp_path / "file").write_bytes(b"last words")
+    fd = os.open(tmp_path / "file", os.O_RDONLY)
+    reader: Any = Connection()
+    first_run, next_run = object(), object()
+    served = ServedFiles(lambda _: next_run, OutputLinks(SystemClock()))
+    key, part = (FrameworkId("F1"), TaskId("t1")), PartRequest(follow=True)
+    try:
+        async with asyncio.timeout(10):
+            assert await served._copy(reader, reader, key, first_run, fd, 0, part, lambda _: 0)
+    finally:
+        os.close(fd)
+    assert reader.got == len(b"last words")
 
 
 # Files of tasks that their sandboxes do not show.

@@ -148,6 +148,10 @@ class AgentState:
         task = self.tasks.get(key)
         return task is not None and task.is_live
 
+    def live_task(self, key: Key) -> LocalTask | None:
+        """Return the task if it is known and has not ended."""
+        return self.tasks[key] if self.is_live(key) else None
+
     def wants_process(self, key: Key) -> bool:
         """Return whether the task is still to be started."""
         task = self.tasks.get(key)
