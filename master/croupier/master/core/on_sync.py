@@ -268,10 +268,11 @@ def _is_of_earlier_gang(framework: Framework, report: AgentTask) -> bool:
     if gang is None or not known:
         return False
     members = [each.info.gang for each in known if each.info.gang is not None]
-    # All members of a run know the same hosts; a queued one knows none.
-    is_other = any(each.rank == gang.rank or each.hosts != gang.hosts for each in members)
+    has_rank = any(each.rank == gang.rank for each in members)
+    # All members of a run know the same hosts; an outline has none.
+    hosts = {each.hosts for each in (gang, *members) if each.hosts}
     is_queued = any(each.is_queued for each in known)
-    return is_other or is_queued or framework.has_used(report.task.task_id)
+    return has_rank or is_queued or len(hosts) > 1 or framework.has_used(report.task.task_id)
 
 
 def _note_resources(task: Task, agent: Agent, report: AgentTask) -> Iterator[Effect]:
