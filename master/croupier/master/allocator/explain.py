@@ -205,7 +205,7 @@ def _with_any_agent(leaf: Leaf, tree: Tree) -> PassedOver | None:
         if wanted:
             detail = f"the framework suppressed offers, though it wants {wanted}"
             return PassedOver(Cause.SUPPRESSED, 0, detail, leaf.role)
-        detail = "no task that it submitted waits, and it suppressed offers"
+        detail = "no task that it submitted waits for an agent, and it suppressed offers"
         return PassedOver(Cause.NO_DEMAND, 0, detail, leaf.role)
     if not leaf.has_pending:
         is_offered = any(each.demand.count for each in leaf.pending or ())
