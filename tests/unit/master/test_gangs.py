@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from croupier.master.allocator import Allocator
+from croupier.master.allocator import Allocator, Cause
 from croupier.master.allocator.agent_allocation import AgentAllocation
 from croupier.master.allocator.gangs import GangSearch
 from croupier.master.allocator.gatherer import WAIT_S
@@ -31,6 +31,7 @@ from croupier.model.volume import VolumeMount
 from croupier.v1 import framework_pb2
 from croupier.wire.task import task_from_wire, task_to_wire
 from tests.harness.off_the_wire import call_from_wire
+from tests.harness.reasons import reasons_of
 from tests.harness.world import World, in_gang, make_task
 
 F = FrameworkId("F")
@@ -345,3 +346,37 @@ def test_no_pause_holds_up_a_gang_whose_gathered_room_is_complete() -> None:
             placed += allocator.run(now)
     (grant,) = placed
     assert {place.agent_id for place in grant.places} == {"a100"}
+
+
+@pytest.mark.parametrize(
+    ("placement", "size", "why"),
+    [
+        (GangPlacement(same="zone"), 2, "no agent has the attribute zone"),
+        (GangPlacement(spread="zone"), 2, "no agent has the attribute zone"),
+        (GangPlacement(spread="host"), 9, "at most 4 of its tasks fit on different agents"),
+        (GangPlacement(spread="rack"), 3, "at most 2 of its tasks fit with another rack for each"),
+        (GangPlacement(same="host"), 3, "at most 2 of its tasks fit on one agent"),
+        (GangPlacement(same="rack"), 5, "at most 4 of its tasks fit on agents with the same rack"),
+        (ANY_AGENTS, 9, "at most 8 of its tasks fit on all agents"),
+        (GangPlacement(spread="host"), 4, ""),
+        (GangPlacement(same="rack"), 4, ""),
+        (ANY_AGENTS, 8, ""),
+    ],
+)
+def test_a_gang_that_never_fits_is_told_so(placement: GangPlacement, size: int, why: str) -> None:
+    dealer = Dealer()
+    for number in range(4):
+        total = Resources.parse("cpus:2;mem:8GB;ports:[1-2]")
+        rack = {"rack": f"r{number % 2}"}
+        dealer.allocator.add_agent(AgentId(f"a{number}"), total, "h", rack)
+    # All is in use.
+    full = Shape(Resources.parse("cpus:2;mem:1GB"), ANYWHERE)
+    dealer.allocator.queue(F, Role("*"), full, 4)
+    dealer.places()
+    members = ["cpus:1;mem:1GB;ports:1", *["cpus:1;mem:1GB"] * (size - 1)]
+    dealer.queue(*members, placement=placement)
+    assert dealer.places() == []
+    reasons = reasons_of(dealer.allocator.queries, F)
+    (told,) = [each.detail for each in reasons if each.cause is Cause.GANG]
+    never = f"no set of agents has room for it, even if all were free: {why}"
+    assert told.endswith(never if why else ": 0 of them fit now")

@@ -16,7 +16,7 @@ from croupier.master.allocator.back_off import PATIENCE_S
 from croupier.master.allocator.comparison import guaranteed_node, taker_text
 from croupier.master.allocator.dealt import Rejection
 from croupier.master.allocator.eligibility import BOUND
-from croupier.master.allocator.gangs import GangSearch
+from croupier.master.allocator.gangs import GangSearch, value_of
 from croupier.master.allocator.node import Amounts, Leaf, Turn, add_amounts
 from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.master.allocator.pooled_agent import PooledAgent
@@ -34,6 +34,7 @@ from croupier.master.allocator.state import AllocatorState
 from croupier.master.allocator.tree import Tree
 from croupier.model.attributes import bound_to
 from croupier.model.durations import duration_text
+from croupier.model.gang import HOST
 from croupier.model.ids import AgentId
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.roles import format_amounts
@@ -296,7 +297,7 @@ def _gangs(leaf: Leaf, state: AllocatorState, now: float) -> Iterator[PassedOver
         if fit < size:
             detail = (
                 f"a gang of {size} tasks waits until all fit at once, {pending.demand.unit}:"
-                f" {fit} of them fit now"
+                f" {_never_fits(pending, state.agents) or f'{fit} of them fit now'}"
             )
             gathering = state.gatherings.of(pending)
             if gathering is not None:
@@ -305,6 +306,43 @@ def _gangs(leaf: Leaf, state: AllocatorState, now: float) -> Iterator[PassedOver
                 where = "1 agent" if number == 1 else f"{number} agents"
                 detail += f"; room on {where} is reserved for it, for another {left}"
             yield PassedOver(Cause.GANG, 0, detail, leaf.role)
+
+
+def _never_fits(pending: PendingDemand, pool: AgentPool) -> str:
+    """Return why no agents have room for a gang even if all are free; empty if some may. O(agents).
+
+    A member is counted as if it asked only for what all of them ask for, of any devices. So the
+    answer is sure, but not every such gang is found.
+    """
+    gang = pending.gang
+    assert gang is not None
+    size, same, spread = len(gang.members), gang.placement.same, gang.placement.spread
+    first, *others = gang.units
+    common = {name: min(each[name] for each in (first, *others)) for name in first.scalars}
+    least = Resources(common)
+    # By the value that all share: how many members fit on each agent, or on those of one value.
+    rooms: dict[str, dict[str, int]] = {}
+    for agent in pool.agents.values():
+        shared = value_of(agent, same) if same else ""
+        own = value_of(agent, spread) if spread else agent.agent_id
+        is_open = agent.owner is None and all(
+            each.holds(agent.facts) for each in pending.demand.constraints
+        )
+        if is_open and shared is not None and own is not None:
+            members = least.units_within(agent.whole, 1 if spread else size)
+            room = rooms.setdefault(shared, {})
+            room[own] = max(room.get(own, 0), members)
+    most = max((sum(room.values()) for room in rooms.values()), default=0)
+    if most >= size:
+        return ""
+    never = "no set of agents has room for it, even if all were free"
+    for name in filter(None, (same, spread)):
+        if all(value_of(agent, name) is None for agent in pool.agents.values()):
+            return f"{never}: no agent has the attribute {name}"
+    together = {"": "", HOST: "on one agent"}.get(same, f"on agents with the same {same}")
+    apart = {"": "", HOST: "on different agents"}.get(spread, f"with another {spread} for each")
+    where = ", ".join(filter(None, (together, apart))) or "on all agents"
+    return f"{never}: at most {most} of its tasks fit {where}"
 
 
 def _room(unit: Resources, total: Resources) -> list[Fraction]:

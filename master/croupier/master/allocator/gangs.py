@@ -103,7 +103,7 @@ class GangSearch:
             return
         alike: dict[str, list[PooledAgent]] = {}
         for agent in agents:
-            name = _value(agent, gang.placement.same)
+            name = value_of(agent, gang.placement.same)
             if name is not None:
                 alike.setdefault(name, []).append(agent)
         yield from alike.values() if alike else [[]]
@@ -150,7 +150,7 @@ class GangSearch:
         left, taken, checked = len(members), set[str | None]([None]), 0
         bound = pending.shape.placement.max_per_agent
         for agent in agents:
-            name = _value(agent, spread) if spread else ""
+            name = value_of(agent, spread) if spread else ""
             if name in taken:
                 continue
             checked += 1
@@ -235,5 +235,6 @@ class GangSearch:
         return sorted(units, key=lambda unit: -share(unit.scalars))
 
 
-def _value(agent: PooledAgent, attribute: str) -> str | None:
+def value_of(agent: PooledAgent, attribute: str) -> str | None:
+    """Return what an agent has of an attribute, or of `host`; None if it has none."""
     return agent.agent_id if attribute == HOST else agent.facts.get(attribute)

@@ -213,6 +213,7 @@ class Starvation:
 
     def __init__(self, state: AllocatorState, rules: PreemptionRules) -> None:
         self._tree, self._back_off, self._rules = state.tree, state.back_off, rules
+        self._agents = state.agents
         self._since: dict[Leaf, float] = {}
         self._excused: dict[Leaf, float] = {}
 
@@ -272,6 +273,10 @@ class Starvation:
         if not self.is_below(projection, leaf):
             least = float(self._rules.tolerance)
             return f"it has at least {least:g} of its entitlement: no room is made for it"
+        if not any(other.held for other in self._tree.leaves.values() if other is not leaf):
+            return "no other framework holds anything: nothing can be taken back for it"
+        if not self._could_fit(leaf):
+            return "no agent has room for what it wants, even if all were free: none is made for it"
         rules, by_guarantee = self._rules, _needs(projection, leaf)
         since = self._since.get(leaf, now)
         due = since + self._timeout_s(by_guarantee) - now
@@ -282,6 +287,17 @@ class Starvation:
         return (
             f"{so_far}, and nothing can be taken back for it now: every candidate would leave"
             " its owner below its own entitlement or guarantee, or free no room that fits"
+        )
+
+    def _could_fit(self, leaf: Leaf) -> bool:
+        """Return whether an empty agent has room for any demand that has no gang. O(agents)."""
+        return any(
+            agent.owner is None
+            and agent.units_within(each.demand.unit, each.needs, agent.whole, 1)
+            and all(constraint.holds(agent.facts) for constraint in each.demand.constraints)
+            for each in leaf.pending or ()
+            if each.gang is None
+            for agent in self._agents.agents.values()
         )
 
     def is_below(self, projection: ShareProjection, leaf: Leaf) -> bool:
