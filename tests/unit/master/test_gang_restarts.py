@@ -9,6 +9,8 @@ import pytest
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import AgentTask
+from croupier.master.core.framework_commands import OperatorKill
+from croupier.master.core.messages import Updated
 from croupier.master.core.tasks import Task
 from croupier.model.agent_orders import KillTask
 from croupier.model.gang import ANY_AGENTS, GangPlacement
@@ -192,3 +194,18 @@ def test_the_end_of_a_found_member_ends_the_others_that_are_found() -> None:
         found.append(AgentTask(status.framework_id, placed, status, (status,), Role("ads")))
     host = world.agent(TOTAL, "h1", agent_id="a1", tasks=tuple(found))
     assert KillTask(FrameworkId("F"), TaskId("t1"), None, Reason.GANG_ENDED) in world.sent[host]
+
+
+def test_an_operator_kills_a_member_whose_end_is_kept_back() -> None:
+    world = Started("member", "member")
+    world.tell(0, TaskState.FINISHED, 1)
+    assert world.task(0).is_kept_back
+    before = len(world.sent[world.session])
+    world.do(OperatorKill(1, TaskId("t0"), FrameworkId(""), None))
+    (told,) = world.sent[world.session][before:]
+    assert isinstance(told, Updated)
+    assert [(each.task_id, each.state) for each in told.statuses] == [("t0", TaskState.FINISHED)]
+    world.check_recovery()
+    # Its gang does not start again.
+    world.tell(1, TaskState.FAILED, 2)
+    assert world.states == {TaskState.FINISHED, TaskState.FAILED}

@@ -119,7 +119,7 @@ class OperatorKill(OperatorCommand[TaskSnapshot]):
         if len(found) > 1:
             ids = ", ".join(task.framework_id for task in found)
             raise InvalidRequest(f"several frameworks have a task {task_id!r}: {ids}; name one")
-        if found and not found[0].state.is_terminal:
+        if found and (not found[0].state.is_terminal or found[0].is_kept_back):
             return found[0]
         ended = [task.status for task in found] or [
             task.status

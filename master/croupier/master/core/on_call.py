@@ -215,12 +215,8 @@ def _kill(
         if task_id in framework.used_ids:
             return
         raise errors.NotFound(f"no task {task_id!r}")
-    if not task.state.is_terminal:
+    if not task.state.is_terminal or task.is_kept_back:
         yield from on_task.kill(state, task, grace_ms, Reason.KILLED_BY_FRAMEWORK, now)
-    elif task.is_kept_back:
-        # Its gang does not start again, so its framework is told of its end.
-        yield from on_task.request_kill(task, grace_ms, Reason.KILLED_BY_FRAMEWORK)
-        state.ended_members.append(task)
 
 
 def _on_acknowledged(

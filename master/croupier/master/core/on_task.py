@@ -111,12 +111,18 @@ def _end_queued_in(state: State, executor: Task, now: float) -> Iterator[Effect]
 def kill(
     state: State, task: Task, grace_ms: int | None, reason: Reason, now: float
 ) -> Iterator[Effect]:
-    """Kill a task: now if it is queued or its agent is connected, else when the agent returns."""
+    """Kill a task: now if it is queued or its agent is connected, else when the agent returns.
+
+    Of a task whose end is kept back, the gang does not start again, and the framework is told.
+    """
     if task.is_queued:
         yield from end_queued(state, task, TaskState.KILLED, reason, "killed while queued", now)
         return
     yield from request_kill(task, grace_ms, reason)
-    yield from order_kill(state, task, now)
+    if task.is_kept_back:
+        state.ended_members.append(task)
+    else:
+        yield from order_kill(state, task, now)
 
 
 def request_kill(task: Task, grace_ms: int | None, reason: Reason) -> Iterator[Effect]:
