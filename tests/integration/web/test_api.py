@@ -106,6 +106,8 @@ BAD_REQUESTS = (
     ("/api/v1/agents?limt=3", 400, "did you mean limit?"),
     ("/api/v1/agents?limit=x", 400, "whole number"),
     ("/api/v1/agents?limit=1001", 400, "1 to 1000"),
+    ("/api/v1/usage?since_ms=-5", 400, "since_ms must be a whole number of 0 or more, not '-5'"),
+    ("/api/v1/usage?since_ms=2&until_ms=1", 400, "cannot end before it begins"),
     ("/api/v1/agents?limit=1&limit=2", 400, "2 times"),
     ("/api/v1/agents?page=nonsense", 400, "page is not of this list: give `next`"),
     ("/api/v1/whoami?x=1", 400, "takes none"),

@@ -11,12 +11,14 @@ import pytest
 from croupier.api.objects import as_object
 from croupier.cli.table import Table, lines_of, print_table
 from croupier.cli.terminal import View, demand_text
+from croupier.ctl.commands.role_settings import quota_change
 from croupier.ctl.views.agent import AGENTS, device_lines
 from croupier.ctl.views.framework import FRAMEWORKS
 from croupier.ctl.views.role import QUOTAS, ROLES, WEIGHTS
 from croupier.ctl.views.task import OFFERS, TASKS, task_table
 from croupier.model.attributes import equals, parse_attributes
 from croupier.model.demand import Demand
+from croupier.model.errors import InvalidRequest
 from croupier.model.ids import Role
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
@@ -263,3 +265,19 @@ def test_a_device_is_free_if_nobody_has_a_slot_of_it() -> None:
         "taken",
         "free",
     ]
+
+
+def test_a_lined_up_task_is_shown_as_that_where_others_have_a_forecast() -> None:
+    queued, running = task_pb2.TASK_QUEUED, task_pb2.TASK_RUNNING
+    views = [
+        pb.TaskView(hostname="h", status=task_pb2.TaskStatus(state=queued)),
+        pb.TaskView(status=task_pb2.TaskStatus(state=queued)),
+        pb.TaskView(hostname="h", status=task_pb2.TaskStatus(state=running)),
+    ]
+    (eta,) = [each for each in task_table(eta=True).columns if each.title == "ETA"]
+    assert [eta.show(as_object(view)) for view in views] == ["lined up", "", ""]
+
+
+def test_an_empty_budget_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="'' is no budget"):
+        quota_change("ads", None, None, None, None, "")

@@ -207,6 +207,9 @@ def _gang(section: Section) -> GangSpec | None:
             if key in section:
                 raise section.error("needs `nodes`", key)
         return None
+    for key in ("same", "spread"):
+        if key in section and not section.text(key, ""):
+            raise section.error("needs the name of an attribute, or `host`", key)
     return GangSpec(
         section.whole("nodes", 1, least=1, most=MAX_GANG_TASKS),
         section.text("same", ""),

@@ -28,8 +28,8 @@ def run(
     role: str = "*",
     count: Annotated[int, Parameter(name=["--count", "-n"])] = 1,
     nodes: Annotated[int, Parameter(name=["--nodes", "-N"])] = 0,
-    same: str = "",
-    spread: str = "",
+    same: str | None = None,
+    spread: str | None = None,
     pack: Annotated[bool, Parameter(negative="")] = False,
     restarts: int = 0,
     env: Annotated[list[str] | None, Parameter(negative="")] = None,
@@ -135,13 +135,15 @@ def run(
         raise InvalidRequest("--nodes is 1 or more, and takes the place of --count")
     if not nodes and (same or spread or pack or restarts):
         raise InvalidRequest("--same, --spread, --pack and --restarts need --nodes")
+    if "" in (same, spread):
+        raise InvalidRequest("--same and --spread need the name of an attribute, or host")
     unit = make_unit(cpus, mem, disk, gpus)
     job = Job(
         words=command,
         unit=unit,
         is_shell=shell,
         count=nodes or count,
-        gang=GangSpec(nodes, same, spread, pack, restarts) if nodes else None,
+        gang=GangSpec(nodes, same or "", spread or "", pack, restarts) if nodes else None,
         role=role,
         name=name,
         secrets=read_secrets(secret or (), os.environ),

@@ -233,7 +233,7 @@ def quota_change(
         limit=parse_amounts(limit or ""),
         preemption=PREEMPTION[preemption] if preemption is not None else None,
         min_run_ms=parse_min_run(min_run or "inherit"),
-        budget=parse_budget(budget or "none"),
+        budget=parse_budget("none" if budget is None else budget),
     )
     return role_change(role, settings, parts)
 

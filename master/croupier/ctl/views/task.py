@@ -22,6 +22,10 @@ def is_live(task: View) -> bool:
     return task["state"] not in _ENDED
 
 
+def _is_lined_up(task: View) -> bool:
+    return bool(task["state"] == TaskState.QUEUED.name and task["hostname"])
+
+
 def task_lines(task: View) -> Iterator[str]:
     """Yield all that is known about a task."""
     title = f" ({task['name']})" if task["name"] else ""
@@ -33,7 +37,7 @@ def task_lines(task: View) -> Iterator[str]:
         yield f"  message: {task['message']}"
     framework_id = task["framework_id"]
     yield f"  framework: {named(task['framework_name'], framework_id)}, role {task['role']}"
-    if task["state"] == TaskState.QUEUED.name and task["hostname"]:
+    if _is_lined_up(task):
         yield f"  agent: lined up at {task['hostname']}, behind tasks like it"
     elif task["state"] == TaskState.QUEUED.name:
         yield f"  agent: it waits for one (croupier why {short_id(framework_id)} tells why)"
@@ -202,7 +206,7 @@ _COMMAND = Column("COMMAND", lambda view: view["shell"] or " ".join(view["comman
 def _start_text(task: View, key: str) -> str:
     """Return a time of the forecast of a task; it is unknown for some that wait."""
     if not task["forecast"]:
-        return ""
+        return "lined up" if _is_lined_up(task) else ""
     seconds = task["forecast"][key]
     return "unknown" if seconds is None else span_text(seconds)
 

@@ -22,6 +22,7 @@ from croupier.master.core.usage_buckets import (
     dominant_ms,
 )
 from croupier.master.services.visibility import Visibility
+from croupier.model.errors import InvalidRequest
 from croupier.model.principal import Principal
 from croupier.model.roles import ancestors
 from croupier.v1 import operator_pb2 as pb
@@ -56,10 +57,15 @@ class _Total:
 def usage_query(
     request: pb.GetUsageRequest, wall_ms: int, caller: Principal
 ) -> Query[pb.GetUsageResponse]:
-    """Return the query of what a caller may view of the usage; `wall_ms` is the time of day."""
+    """Return the query of what a caller may view of the usage; `wall_ms` is the time of day.
+
+    Raises InvalidRequest if the time ends before it begins.
+    """
     is_by_role = request.by not in _NAMES
     names_in = _NAMES.get(request.by, _roles_of)
     until_ms = request.until_ms or wall_ms + 1
+    if request.until_ms and request.since_ms > until_ms:
+        raise InvalidRequest("the time of a report cannot end before it begins")
 
     def query(state: State) -> Generator[Pause, None, pb.GetUsageResponse]:
         visible = Visibility(state, caller)

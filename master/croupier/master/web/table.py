@@ -51,7 +51,9 @@ def integer(name: str, description: str, least: int, most: int, default: int) ->
 
     def read(text: str) -> int:
         if not (text.isascii() and text.isdigit() and len(text) < 20):
-            raise InvalidRequest(f"{name} must be a whole number, not {text[:80]!r}")
+            raise InvalidRequest(
+                f"{name} must be a whole number of {least} or more, not {text[:80]!r}"
+            )
         if not least <= int(text) <= most:
             raise InvalidRequest(f"{name} must be {least} to {most}, not {text}")
         return int(text)

@@ -274,6 +274,8 @@ def test_a_gang_is_placed_as_its_keys_say(keys: str, placement: GangPlacement) -
     [
         ("nodes = 0", "tasks.a.nodes: must be between 1 and 256, not 0"),
         ("pack = true", "tasks.a.pack: needs `nodes`"),
+        ("nodes = 2\nsame = ''", "tasks.a.same: needs the name of an attribute, or `host`"),
+        ("nodes = 2\nspread = ''", "tasks.a.spread: needs the name of an attribute, or `host`"),
         ("nodes = 2\npack = true\nspread = 'rack'", "tasks.a: a gang is packed or spread"),
         ("nodes = 2\nbeside.b.shell = 'x'", "tasks.a: a task with `nodes` has no tasks beside it"),
         ("nodes = 2\nrequeue = true", "gang"),

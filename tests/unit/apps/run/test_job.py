@@ -8,6 +8,7 @@ from signal import SIGUSR1
 import pytest
 
 from croupier.apps.job_file.gang_spec import GangSpec
+from croupier.apps.run.cli import run
 from croupier.apps.run.job import MAX_COUNT, Job, make_unit, parse_environment, read_secrets
 from croupier.apps.run.job_run import role_hint
 from croupier.model.errors import InvalidRequest
@@ -148,3 +149,9 @@ def test_a_size_without_a_unit_is_refused(mem: str, disk: str) -> None:
         make_unit("1", mem, disk, "0")
     with pytest.raises(InvalidRequest, match="has no unit; write "):
         Job(("x",), UNIT, options={"limits": f"pids:5;mem:{mem};disk:{disk}"})
+
+
+@pytest.mark.parametrize(("same", "spread"), [("", None), (None, "")])
+def test_an_empty_attribute_of_a_gang_is_refused(same: str | None, spread: str | None) -> None:
+    with pytest.raises(InvalidRequest, match="need the name of an attribute"):
+        run("true", nodes=2, same=same, spread=spread)
