@@ -16,6 +16,7 @@ from croupier.model.agent_orders import KillTask
 from croupier.model.gang import ANY_AGENTS, GangPlacement
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus
+from tests.harness.explained import explained
 from tests.harness.world import World, in_gang, make_task
 
 TOTAL = "cpus:4;mem:8GB"
@@ -209,3 +210,17 @@ def test_an_operator_kills_a_member_whose_end_is_kept_back() -> None:
     # Its gang does not start again.
     world.tell(1, TaskState.FAILED, 2)
     assert world.states == {TaskState.FINISHED, TaskState.FAILED}
+
+
+def test_a_gang_that_waits_for_its_runs_to_end_is_explained() -> None:
+    world = Started("member", "member")
+    world.tell(0, TaskState.FAILED, 1)
+    assert world.states == {TaskState.QUEUED, TaskState.STAGING}
+    framework_id = world.framework_id(world.session)
+    (why,) = explained(world.state, framework_id, AgentId(""), world.now).reasons
+    assert (why.cause, why.agents) == ("gang", 0)
+    assert why.detail == "1 queued task waits until the other runs of its gang have ended"
+    world.tell(1, TaskState.KILLED, 1)
+    assert world.states == {TaskState.STAGING}
+    (why,) = explained(world.state, framework_id, AgentId(""), world.now).reasons
+    assert why.cause == "demand is met"

@@ -10,6 +10,7 @@ the caller's and in one role.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -139,7 +140,23 @@ def _reasons(
     if not agent_id:
         found += [*_holds(state, framework), *_volumes(state, framework)]
         found += _reservations(state, framework, now)
-    return [*found, *_preemption(state, found, framework, now)]
+    found += _preemption(state, found, framework, now)
+    returning = [] if agent_id else list(_returning(framework))
+    # A role in which a gang starts again does not have all that it wants.
+    in_roles = {each.role for each in returning}
+    told = [
+        each for each in found if each.cause is not Cause.NO_DEMAND or each.role not in in_roles
+    ]
+    return [*told, *returning]
+
+
+def _returning(framework: Framework) -> Iterable[PassedOver]:
+    """Yield, for each role, how many tasks wait for their gang to start again."""
+    roles = Counter(task.role for task in framework.queues.returning.values())
+    for role, number in roles.items():
+        tasks, their = ("task waits", "its gang") if number == 1 else ("tasks wait", "their gangs")
+        detail = f"{number} queued {tasks} until the other runs of {their} have ended"
+        yield PassedOver(Cause.GANG, 0, detail, role)
 
 
 def _holds(state: State, framework: Framework) -> Iterable[PassedOver]:
