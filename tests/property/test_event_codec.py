@@ -19,6 +19,8 @@ from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.core import calls
 from croupier.master.core.events import Read
 from croupier.master.core.step import Event
+from croupier.master.core.usage_buckets import DAY_MS, HOUR_MS
+from croupier.master.core.usage_records import UsageRecord
 from croupier.master.eventlog import codec, lines
 from croupier.master.eventlog.codec import CODEC, NAMES, as_json, read_line
 from croupier.master.eventlog.lines import LOGGED, Head, Known, LogEntry
@@ -45,9 +47,22 @@ def _resources(amounts: dict[str, Any]) -> Resources:
     )
 
 
+_INTEGERS = st.integers(0, 2**63)
+_AMOUNTS = st.dictionaries(TEXT, _INTEGERS, max_size=2)
+_USAGE_RECORDS = st.builds(
+    lambda number, length_ms, names, numbers: UsageRecord(
+        number * length_ms, length_ms, *names, *numbers
+    ),
+    st.integers(0, 10**6),
+    st.sampled_from([HOUR_MS, DAY_MS]),
+    st.tuples(*[TEXT] * 4),
+    st.tuples(*[_AMOUNTS] * 3, *[_INTEGERS] * 2, *[_AMOUNTS] * 3),
+)
+
+
 _SPECIAL: dict[Any, st.SearchStrategy[Any]] = {
     str: TEXT,
-    int: st.integers(0, 2**63),
+    int: _INTEGERS,
     # No -0.0: it equals the default 0.0 of a field, and is therefore not encoded.
     float: st.floats(-1e6, 1e15).map(lambda value: value + 0.0),
     bool: st.booleans(),
@@ -72,6 +87,7 @@ _SPECIAL: dict[Any, st.SearchStrategy[Any]] = {
         st.fractions(Fraction(1, 1000), 1, max_denominator=1000),
         st.floats(0, 100),
     ),
+    UsageRecord: _USAGE_RECORDS,
 }
 
 

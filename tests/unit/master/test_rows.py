@@ -107,6 +107,12 @@ def test_ids_of_several_parts_are_unambiguous() -> None:
         ("agent", b"\x0a\x01\xff", "not a record of the kind 'agent'"),
         ("master", b"\xff" * 100, "not a record of the kind 'master'"),
         ("task", pb.TaskRecord(task=b"\xff").SerializeToString(), "'task': it is damaged"),
+        ("usage", pb.UsageRecord(start_ms=1).SerializeToString(), "by whole hours and days"),
+        (
+            "usage",
+            pb.UsageRecord(length_ms=3_600_000, used={"cpus": "-1"}).SerializeToString(),
+            "usage is not below 0",
+        ),
         ("cat", b"", "records of the kind 'cat' are not known to this release"),
     ],
 )

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
+from itertools import chain
 from typing import Any
 
 from croupier.master.core.usage_buckets import (
     CLUSTER,
     COLUMNS,
+    DAY_MS,
+    HOUR_MS,
     Account,
     Sums,
     UsageBucket,
     UsageHistory,
 )
+from croupier.model.errors import InvalidRequest
 from croupier.model.ids import Role
 from croupier.model.value import value
 
@@ -21,6 +25,8 @@ from croupier.model.value import value
 @value
 class UsageRecord:
     """What an account had in a bucket; without a role, the capacity of the cluster.
+
+    Raises InvalidRequest if there is no such bucket, or something in it is below 0.
 
     Attributes:
         start_ms: the start of the bucket, in milliseconds since the epoch.
@@ -43,6 +49,13 @@ class UsageRecord:
     asked: Mapping[str, int] = field(default_factory=dict)
     measured: Mapping[str, int] = field(default_factory=dict)
     wasted: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.length_ms not in (HOUR_MS, DAY_MS) or self.start_ms % self.length_ms:
+            raise InvalidRequest("usage is kept by whole hours and days")
+        amounts = chain.from_iterable(getattr(self, name).values() for name in COLUMNS)
+        if min(amounts, default=0) < 0 or self.counted_ms < 0:
+            raise InvalidRequest("usage is not below 0")
 
     @property
     def account(self) -> Account:
