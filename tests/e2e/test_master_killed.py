@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from croupier.sdk import Framework, Offer, Resources, Task, TaskStatus, TaskVerdict
-from tests.chaos.real.checker import Violation, check_tasks, unsettled
+from tests.chaos.real.checker import check_tasks, unsettled
 from tests.chaos.real.cluster import Cluster, Layout
 from tests.chaos.real.journal import Answered, Asked, Begun, Entry, KillAnswered, KillAsked
 from tests.chaos.real.judge import Judge
@@ -251,11 +251,6 @@ async def goes_on(watcher: Watcher) -> None:
     await eventually(lambda: watcher.offered_at > since, NOTICED_S + HICCUP_S, "offers go on")
 
 
-async def judged(cluster: Cluster, judge: Judge) -> list[Violation]:
-    cluster.control("drain")
-    return await judge.judge()
-
-
 async def test_etcd_loses_a_member_and_then_its_quorum(tmp_path: Path) -> None:
     """Without one member work continues; without two no master decides until one is back."""
     async with several_masters(tmp_path / "cluster", PATIENT_LEASE_S) as (cluster, watcher):
@@ -287,7 +282,7 @@ async def test_etcd_loses_a_member_and_then_its_quorum(tmp_path: Path) -> None:
         back_at = time.monotonic()
         await eventually(lambda: watcher.offered_at > back_at, 60, "offers again")
         await watcher.stop(teardown=True)
-        assert await judged(cluster, judge) == []
+        assert await judge.judge() == []
 
 
 async def test_leaders_are_cut_off_from_etcd_and_killed(tmp_path: Path) -> None:
@@ -306,4 +301,4 @@ async def test_leaders_are_cut_off_from_etcd_and_killed(tmp_path: Path) -> None:
             cluster.proxies[member].heal(leader)
         await kill_leader(cluster, watcher)
         await watcher.stop(teardown=True)
-        assert await judged(cluster, Judge(cluster, SEED)) == []
+        assert await Judge(cluster, SEED).judge() == []
