@@ -295,6 +295,7 @@ def _gangs(leaf: Leaf, state: AllocatorState, now: float) -> Iterator[PassedOver
         places = GangSearch(state, now, state.back_off.active(now)).best(leaf, pending)
         fit, size = sum(map(bool, places)), len(places)
         if fit < size:
+            yield None
             detail = (
                 f"a gang of {size} tasks waits until all fit at once, {pending.demand.unit}:"
                 f" {_never_fits(pending, state.agents) or f'{fit} of them fit now'}"
@@ -329,7 +330,9 @@ def _never_fits(pending: PendingDemand, pool: AgentPool) -> str:
             each.holds(agent.facts) for each in pending.demand.constraints
         )
         if is_open and shared is not None and own is not None:
-            members = least.units_within(agent.whole, 1 if spread else size)
+            # What is held of it may come free.
+            whole = agent.whole if agent.holds else agent.total
+            members = least.units_within(whole, 1 if spread else size)
             room = rooms.setdefault(shared, {})
             room[own] = max(room.get(own, 0), members)
     most = max((sum(room.values()) for room in rooms.values()), default=0)
