@@ -127,3 +127,13 @@ def test_what_has_run_elsewhere_of_a_removed_framework_is_ended_there() -> None:
     assert [each.task_id for each in killed] == ["t3"]
     world.register(agent_id=world.host_id)
     assert not world.registry().tasks
+
+
+def test_what_is_lined_up_behind_a_long_task_is_recalled_while_it_runs() -> None:
+    world = Lined()
+    world.pass_time(2)
+    other = world.agent("cpus:16;mem:16GB")
+    task = world.state.frameworks[world.owner].tasks[TaskId("t3")]
+    assert (world.of("t10"), task.is_recalled) == ("active", True)
+    world.do(TasksReturned(world.host, ((FrameworkId(world.owner), TaskId("t3")),)))
+    assert (task.agent_id, world.of("t3")) == (world.agent_id(other), "active")

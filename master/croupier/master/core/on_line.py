@@ -136,7 +136,7 @@ def recall_stranded(state: State) -> Iterator[Effect]:
 
 
 def recall_broken(state: State, now: float) -> Iterator[Effect]:
-    """Recall, at some agents, lined-up tasks to which the policy would no longer deal next."""
+    """Recall, at some agents, lined-up tasks behind long ones, or not to be dealt to next."""
     for agent_id in list(islice(state.lined, AGENTS_AT_ONCE)):
         agent = state.agents[agent_id]
         # The others are checked first the next time.
@@ -147,8 +147,9 @@ def recall_broken(state: State, now: float) -> Iterator[Effect]:
             for task in agent.line.values()
             if task.kind is not None and not task.is_recalled
         }
-        if agent.session is not None and not all(
-            _is_next(state, agent, place, now) for place in places
+        if agent.session is not None and any(
+            _runs_long(state, agent, place, now) or not _is_next(state, agent, place, now)
+            for place in places
         ):
             yield from recall_all(state, agent)
 
@@ -162,7 +163,7 @@ def line_up(
     for place in places:
         if place is None or place[0] not in state.frameworks:
             continue
-        number = _number(state, agent, place)
+        number = _number(state, agent, place, now)
         if not number:
             continue
         if not _is_next(state, agent, place, now):
@@ -176,7 +177,23 @@ def _is_next(state: State, agent: Agent, place: Place, now: float) -> bool:
     return state.allocator.promises.would_deal(agent.agent_id, framework_id, role, shape, now)
 
 
-def _number(state: State, agent: Agent, place: Place) -> int:
+def _runs_long(state: State, agent: Agent, place: Place, now: float) -> bool:
+    """Return whether tasks like these run too long: as measured, or else as one at the agent does.
+
+    The first ones of their kind may run for hours, while others find room elsewhere. O(1) once one
+    has ended, else O(tasks of the agent).
+    """
+    run_s = state.frameworks[place[0]].queues.run_s.get(place[1])
+    if run_s is not None:
+        return run_s > LONGEST_S
+    return any(
+        now - task.since > LONGEST_S
+        for task in agent.tasks.values()
+        if task.is_active and (task.framework_id, task.kind) == place
+    )
+
+
+def _number(state: State, agent: Agent, place: Place, now: float) -> int:
     """Return how many tasks are to be lined up now; 0 as long as enough are.
 
     The last queued task stays in its queue: with it, the framework keeps its place in the order.
@@ -186,7 +203,7 @@ def _number(state: State, agent: Agent, place: Place) -> int:
     queues, shape = state.frameworks[framework_id].queues, key[1]
     waiting, slots = queues.length(key) - 1, agent.running.get(place, 0)
     run_s, window_s = queues.run_s.get(key), state.settings.line_window_s
-    if waiting < 1 or not slots or not window_s or (run_s is not None and run_s > LONGEST_S):
+    if waiting < 1 or not slots or not window_s or _runs_long(state, agent, place, now):
         return 0
     has_room = shape.unit <= state.allocator.queries.free(agent.agent_id)
     if has_room or any(task.is_recalled for task in agent.line.values()):
