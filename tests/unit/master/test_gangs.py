@@ -203,6 +203,28 @@ def test_the_largest_members_are_placed_first() -> None:
     assert dealer.places() == [["a0", "a0", "a0", "a1"]]
 
 
+def test_the_only_agent_with_ports_is_left_to_the_member_that_needs_them() -> None:
+    dealer = Dealer("cpus:2;mem:8GB;ports:[31000-31009]", "cpus:2;mem:8GB")
+    dealer.queue("cpus:1;mem:1GB;ports:1", "cpus:1;mem:2GB", "cpus:2;mem:2GB")
+    assert dealer.places() == [["a0", "a0", "a1"]]
+
+
+def test_a_member_for_which_one_agent_is_large_enough_goes_before_one_that_needs_ports() -> None:
+    dealer = Dealer(*(f"cpus:{cpus};mem:8GB;ports:[31000-31009]" for cpus in (4, 1)))
+    dealer.queue("cpus:1;mem:1GB;ports:1", "cpus:4;mem:1GB")
+    assert dealer.places() == [["a1", "a0"]]
+
+
+def test_a_rack_is_left_to_the_member_that_needs_what_one_of_its_agents_has() -> None:
+    dealer = Dealer()
+    for number, rack in enumerate(["r1", "r1", "r2"]):
+        total = Resources.parse("cpus:2;mem:8GB" + (";ports:[31000-31009]" if number == 1 else ""))
+        dealer.allocator.add_agent(AgentId(f"a{number}"), total, "h", {"rack": rack})
+    placement = GangPlacement(spread="rack")
+    dealer.queue("cpus:1;mem:1GB;ports:1", "cpus:2;mem:1GB", placement=placement)
+    assert dealer.places() == [["a1", "a2"]]
+
+
 def test_of_several_racks_the_first_with_room_is_taken() -> None:
     dealer = Dealer()
     for number, rack in enumerate(["r1", "r2", "r1", "r2"]):

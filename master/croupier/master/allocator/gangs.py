@@ -4,6 +4,9 @@ Members are placed first fit decreasing: agents are filled one after the other, 
 largest members that still fit. The order of agents is that of the pool, with the visited one first;
 a packed gang takes those with the most room first.
 
+If not all fit so, they are placed anew, unit by unit: the one that fits the fewest agents first. So
+an agent that alone has ports is not filled with members that need none.
+
 An agent gives a gang only what the policy would deal to its framework there now. So an agent that
 waits for its visit gives nothing if another framework comes first there. What is reserved or
 earmarked for another framework, or held, is not used.
@@ -31,6 +34,72 @@ if TYPE_CHECKING:
 
 # Agents that are passed over at the cost of one deal. To check one costs as much.
 SKIPPED_PER_WORK = 100
+
+
+class Members:
+    """The members of a gang, as they are placed one after the other.
+
+    Attributes:
+        places: of each that is placed, by rank.
+        left: how many are not.
+    """
+
+    def __init__(self, leaf: Leaf, pending: PendingDemand) -> None:
+        gang, shape = pending.gang, pending.shape
+        assert gang is not None
+        assert shape is not None
+        self._pending, self._framework_id = pending, leaf.framework_id
+        self._spread, self._bound = gang.placement.spread, shape.placement.max_per_agent
+        members = gang.members
+        self._waiting = {piece: list[int]() for piece in gang.units}
+        for rank in reversed(range(len(members))):
+            self._waiting[members[rank]].append(rank)
+        self.places: list[GangPlace | None] = [None] * len(members)
+        self.left = len(members)
+        self._number_on: dict[AgentId, int] = {}
+        self._taken = set[str | None]([None])
+
+    def are_barred(self, agent: PooledAgent) -> bool:
+        """Return whether the agent is not as far from members that are placed as it has to be."""
+        return bool(self._spread) and value_of(agent, self._spread) in self._taken
+
+    def place(self, piece: Resources, agent: PooledAgent, room: Resources) -> Resources:
+        """Place as many members of this unit as may run in `room`; return what is left of it."""
+        ranks, needs = self._waiting[piece], self._pending.needs_of(piece)
+        number, most = self._number_on.get(agent.agent_id, 0), len(ranks)
+        if self._spread:
+            most = min(most, 0 if self.are_barred(agent) else 1)
+        if self._bound is not None:
+            used = agent.tasks.get(self._framework_id, 0) + number
+            most = min(most, max(0, self._bound - used))
+        placed = agent.units_within(piece, needs, room, most)
+        for _ in range(placed):
+            amount, _ = agent.carve(piece, needs, room, 1)
+            room = room - amount
+            self.places[ranks.pop()] = GangPlace(agent.agent_id, amount)
+        if placed:
+            self.left -= placed
+            self._number_on[agent.agent_id] = number + placed
+            if self._spread:
+                self._taken.add(value_of(agent, self._spread))
+        return room
+
+    def place_fewest_first(
+        self, pieces: Iterable[Resources], rooms: dict[PooledAgent, Resources]
+    ) -> None:
+        """Place units that fit fewer agents before others; ties in the order of `pieces`.
+
+        `rooms`: the room of each agent, which is reduced.
+        """
+        fitting: dict[Resources, list[PooledAgent]] = {}
+        for piece in pieces:
+            needs = self._pending.needs_of(piece)
+            fitting[piece] = [
+                agent for agent, room in rooms.items() if agent.units_within(piece, needs, room, 1)
+            ]
+        for piece, agents in sorted(fitting.items(), key=lambda item: len(item[1])):
+            for agent in agents:
+                rooms[agent] = self.place(piece, agent, rooms[agent])
 
 
 class GangSearch:
@@ -139,41 +208,34 @@ class GangSearch:
     def _fill(
         self, leaf: Leaf, pending: PendingDemand, agents: Iterable[PooledAgent]
     ) -> list[GangPlace | None]:
-        gang = pending.gang
-        assert gang is not None
-        assert pending.shape is not None
-        members, spread = gang.members, gang.placement.spread
-        places: list[GangPlace | None] = [None] * len(members)
-        waiting = {piece: list[int]() for piece in self._decreasing(gang.units)}
-        for rank in reversed(range(len(members))):
-            waiting[members[rank]].append(rank)
-        left, taken, checked = len(members), set[str | None]([None]), 0
-        bound = pending.shape.placement.max_per_agent
+        """Return the places of the most members that either order of placing them finds."""
+        pieces, first = self._decreasing(pending.pieces), Members(leaf, pending)
+        rooms: dict[PooledAgent, Resources] = {}
+        barred: list[PooledAgent] = []
         for agent in agents:
-            name = value_of(agent, spread) if spread else ""
-            if name in taken:
+            if first.are_barred(agent):
+                barred.append(agent)
                 continue
-            checked += 1
+            self.work += 1
             room = self._room(leaf, pending, agent)
             if room is None:
                 continue
-            most = 1 if spread else left
-            if bound is not None:
-                most = min(most, bound - agent.tasks.get(leaf.framework_id, 0))
-            before = left
-            for piece, ranks in waiting.items():
-                needs, wanted = pending.needs_of(piece), max(0, min(len(ranks), most))
-                for _ in range(agent.units_within(piece, needs, room, wanted)):
-                    amount, _ = agent.carve(piece, needs, room, 1)
-                    room = room - amount
-                    places[ranks.pop()] = GangPlace(agent.agent_id, amount)
-                    left, most = left - 1, most - 1
-            if spread and left < before:
-                taken.add(name)
-            if not left:
+            rooms[agent] = room
+            for piece in pieces:
+                room = first.place(piece, agent, room)
+            if not first.left:
                 break
-        self.work += checked
-        return places
+        # On one agent, or with one unit, the order is the same.
+        if not first.left or len(pieces) == 1 or len(rooms) + len(barred) < 2:
+            return first.places
+        second = Members(leaf, pending)
+        for agent in barred:
+            room = None if second.are_barred(agent) else self._room(leaf, pending, agent)
+            if room is not None:
+                rooms[agent] = room
+        self.work += len(rooms)
+        second.place_fewest_first(pieces, rooms)
+        return second.places if second.left < first.left else first.places
 
     def _room(self, leaf: Leaf, pending: PendingDemand, agent: PooledAgent) -> Resources | None:
         """Return what the policy would deal of an agent to the leaf for members; None if nothing.
