@@ -58,8 +58,8 @@ def operator_kill(world: World, fault: Fault) -> bool:
 
 def account(world: World) -> None:
     """End an accounting step, which changes weights by past use."""
-    wall_ms = EPOCH_MS + round(world.clock.now() * 1000)
-    world.ask(lambda _: AccountingDue(wall_ms), lambda _: None)
+    # The time of day is that at which the master handles it, as if it had not waited in its inbox.
+    world.ask(lambda _: AccountingDue(EPOCH_MS + round(world.clock.now() * 1000)), lambda _: None)
 
 
 def weight(world: World, fault: Fault) -> bool:
