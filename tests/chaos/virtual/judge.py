@@ -152,14 +152,17 @@ class Judge(MasterJudge):
         # agent has told yet that its copy is old cannot know that.
         # Tasks in executors have no sandbox by which their agent could tell.
         may_repeat = (history.submitted or run.executor is not None) and self.is_store_old
+        # One that was lost with an order to launch begins when it comes back, and ends it then.
+        is_left = machine.name in history.left_at
         self.seen["in executors"] += run.executor is not None
-        must(history.run is None or may_repeat, f"{task_id} is started twice")
+        must(history.run is None or may_repeat or is_left, f"{task_id} is started twice")
         must(not history.refused, f"{task_id} was refused and is started")
         is_recalled = machine.name in history.recalled
         must(not is_recalled, f"{task_id} was recalled and is started")
         self.seen["started from a line"] += history.lined_up
         # A task on an agent that was declared gone may still run.
-        ended = bool(history.ends) and machine.name not in self.gone and not self.is_store_old
+        is_lost = is_left or machine.name in self.gone
+        ended = bool(history.ends) and not is_lost and not self.is_store_old
         must(not ended, f"{task_id} is started after its terminal update")
         history.run, history.machine = run, machine
         if history.gang:

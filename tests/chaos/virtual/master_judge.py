@@ -25,7 +25,6 @@ from croupier.master.core.step import Event
 from croupier.master.core.usage_buckets import CLUSTER
 from croupier.master.core.usage_records import UsageRecord
 from croupier.model.agent_orders import AcknowledgeUpdate, LaunchGroup, LaunchTask
-from croupier.model.attributes import AGENT_ID
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import total_of
 from croupier.model.roles import ancestors, is_within
@@ -153,8 +152,8 @@ class MasterJudge:
         for other in history.gang:
             is_near = self.histories[other].requeues in (count - 1, count)
             must(is_near or self.is_store_old, f"{record.task_id} starts again without {other}")
-        avoided = record.requeue.place.placement.constraints
-        lost = {host_of(AgentId(each.value)) for each in avoided if each.attribute == AGENT_ID}
+        lost = set(map(host_of, record.requeue.avoids))
+        history.left_at |= lost
         host = "" if history.machine is None else history.machine.name
         if history.gang and host in lost | self.gone:
             history.run = None

@@ -51,6 +51,7 @@ class TaskHistory:
         restarts: the numbers of the first updates of its further runs.
         group: all tasks that were asked for with it as its group.
         gang: all members of its gang.
+        left_at: the machines that were lost with a run of it, when its gang started again.
     """
 
     owner: FrameworkProcess
@@ -78,6 +79,7 @@ class TaskHistory:
     restarts: set[int] = field(default_factory=set)
     group: tuple[TaskId, ...] = ()
     gang: tuple[TaskId, ...] = ()
+    left_at: set[str] = field(default_factory=set)
 
     def on_requeued(self, count: int, sequence: int) -> None:
         """Check that a run has ended before the ledger has its task as queued again."""
