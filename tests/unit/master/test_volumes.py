@@ -11,6 +11,7 @@ from croupier.model.demand import Placement
 from croupier.model.errors import Conflict, InvalidRequest
 from croupier.model.ids import NO_FRAMEWORK, AgentId, FrameworkId, HoldId, Role, short_id
 from croupier.model.resources import Resources
+from croupier.model.task import TaskState
 from croupier.model.volume import Volume
 from tests.harness.explained import explained
 from tests.harness.invariants import check_state
@@ -20,9 +21,9 @@ from tests.harness.world import make_task, with_volumes
 TOTAL = "cpus:4;mem:4GB;disk:10GB"
 
 
-def create(role: str = "r") -> CreateHold:
+def create(role: str = "r", host: str = "h") -> CreateHold:
     wanted = calls.MakeHold(HoldId("v1"), Resources.parse("disk:1GB"), volume=True)
-    return CreateHold(1, "h", Role(role), wanted, "operator:1")
+    return CreateHold(1, host, Role(role), wanted, "operator:1")
 
 
 def test_a_volume_is_a_reason_to_offer_again_what_was_declined() -> None:
@@ -96,3 +97,19 @@ def test_why_tells_which_volume_a_task_waits_for() -> None:
     assert reason.endswith("volumes v1 and is disconnected")
     world.ask(ReleaseHold(1, HoldId("v1")))
     assert reasons() == ["task t waits for volumes v1, which were released"]
+
+
+def test_a_volume_of_the_same_id_elsewhere_does_not_serve_a_task_that_waits() -> None:
+    world = SecuredWorld(is_on=False)
+    session = world.agent(TOTAL, "h", features="volumes")
+    agent_id = world.agent_id(session)
+    assert isinstance(world.ask(create()), HoldStatus)
+    framework = world.framework("r", suppressed=True)
+    world.do(SessionEnded(session, "the stream broke"))
+    world.call(framework, calls.Submit((with_volumes(make_task("t"), "v1@r"),), None, Placement()))
+    world.ask(ReleaseHold(1, HoldId("v1")))
+    other = world.agent_id(world.agent(TOTAL, "h2", features="volumes"))
+    assert isinstance(world.ask(create(host="h2")), HoldStatus)
+    world.agent(TOTAL, "h", agent_id=agent_id, features="volumes")
+    [end] = [each for each in world.updates(framework) if each.state is TaskState.ERROR]
+    assert end.message == f"the volumes of task t are on agent {other}"

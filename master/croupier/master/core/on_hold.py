@@ -96,6 +96,15 @@ def check_volumes(state: State, framework: Framework, task: TaskInfo, role: Role
     return next(iter(agents), None)
 
 
+def check_volumes_at(
+    state: State, framework: Framework, task: TaskInfo, role: Role, agent_id: AgentId
+) -> None:
+    """Check that an agent has the volumes that a task names; raises InvalidRequest."""
+    place = check_volumes(state, framework, task, role)
+    if place not in (None, agent_id):
+        raise InvalidRequest(f"the volumes of task {task.task_id} are on agent {place}")
+
+
 def users_of(state: State, hold: Hold) -> list[Task]:
     """Return the live tasks that use a volume."""
     return [
