@@ -152,7 +152,7 @@ def _remove_nothing(volumes: Volumes, order: SetVolume) -> None:
         _set_volume(volumes, order)
 
 
-def _check_no_owner(state: State, _framework: Any, task: Any, _role: Any) -> Any:
+def _check_no_owner(state: State, _framework: Any, task: Any, _role: Any, _at: Any = None) -> Any:
     holds = (state.holds.get(HoldId(mount.volume_id)) for mount in task.volumes)
     return next((hold.agent_id for hold in holds if hold is not None), None)
 

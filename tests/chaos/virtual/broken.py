@@ -451,11 +451,15 @@ def lists_no_volumes(agent: Agent, event: Register) -> Iterator[Effect]:
     return iter(())
 
 
-def places_anywhere(state: State, framework: Framework, task: TaskInfo, role: Role) -> None:
+def places_anywhere(
+    state: State, framework: Framework, task: TaskInfo, role: Role, _: AgentId | None = None
+) -> None:
     _CHECK_VOLUMES(state, framework, task, role)
 
 
-def asks_no_owner(state: State, framework: Framework, task: TaskInfo, role: Role) -> AgentId | None:
+def asks_no_owner(
+    state: State, framework: Framework, task: TaskInfo, role: Role, _: AgentId | None = None
+) -> AgentId | None:
     holds = (state.holds.get(HoldId(mount.volume_id)) for mount in task.volumes)
     return next((hold.agent_id for hold in holds if hold is not None), None)
 

@@ -76,11 +76,14 @@ def _check_volume(wanted: MakeHold, agent: Agent, role: Role) -> None:
         raise InvalidRequest(f"agent {agent.agent_id} is of a release without volumes")
 
 
-def check_volumes(state: State, framework: Framework, task: TaskInfo, role: Role) -> AgentId | None:
+def check_volumes(
+    state: State, framework: Framework, task: TaskInfo, role: Role, at: AgentId | None = None
+) -> AgentId | None:
     """Check the volumes that a task in a role names; return their agent, None if it names none.
 
     Raises:
-        InvalidRequest: if one does not exist, is not the task's to use, or they are of two agents.
+        InvalidRequest: if one does not exist, is not the task's to use, or they are of two agents,
+            or of another one than `at`.
     """
     agents: set[AgentId] = set()
     for mount in task.volumes:
@@ -93,16 +96,10 @@ def check_volumes(state: State, framework: Framework, task: TaskInfo, role: Role
         agents.add(hold.agent_id)
     if len(agents) > 1:
         raise InvalidRequest(f"task {task.task_id} names volumes of several agents")
-    return next(iter(agents), None)
-
-
-def check_volumes_at(
-    state: State, framework: Framework, task: TaskInfo, role: Role, agent_id: AgentId
-) -> None:
-    """Check that an agent has the volumes that a task names; raises InvalidRequest."""
-    place = check_volumes(state, framework, task, role)
-    if place not in (None, agent_id):
+    place = next(iter(agents), None)
+    if at is not None and place not in (None, at):
         raise InvalidRequest(f"the volumes of task {task.task_id} are on agent {place}")
+    return place
 
 
 def users_of(state: State, hold: Hold) -> list[Task]:

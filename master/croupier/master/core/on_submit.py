@@ -27,7 +27,7 @@ from croupier.master.core.launches import check_counts, launch_charges, order_la
 from croupier.master.core.messages import Placed
 from croupier.master.core.on_executor import check_executor, executor_of, takes_tasks
 from croupier.master.core.on_gang import launch_gang
-from croupier.master.core.on_hold import check_volumes, check_volumes_at
+from croupier.master.core.on_hold import check_volumes
 from croupier.master.core.on_task import end, end_queued, kill, moved_fact
 from croupier.master.core.records import QueuePlace, Requeue
 from croupier.master.core.state import State
@@ -152,7 +152,7 @@ def launch_on(state: State, grant: Grant, queued: Iterable[Unit], now: float) ->
                 agent.check_suitable(task.info)
                 check_executor(framework, task.info, agent.agent_id)
                 # A volume may have been released meanwhile, and its id be that of another one.
-                check_volumes_at(state, framework, task.info, task.role, agent.agent_id)
+                check_volumes(state, framework, task.info, task.role, agent.agent_id)
         except CroupierError as error:
             unused += 1
             executor = framework.tasks.get(unit[0].info.executor_id)

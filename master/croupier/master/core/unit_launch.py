@@ -19,7 +19,7 @@ from croupier.master.core.holds import place_of
 from croupier.master.core.launches import check_counts, launch_charges, order_launch
 from croupier.master.core.offers import Offer
 from croupier.master.core.on_executor import check_executor
-from croupier.master.core.on_hold import check_volumes_at
+from croupier.master.core.on_hold import check_volumes
 from croupier.master.core.on_task import moved_fact
 from croupier.master.core.state import State
 from croupier.master.core.task_queues import longest_ms
@@ -109,7 +109,7 @@ class UnitLaunch:
         # Raises no Conflict: the same offer would come again at once.
         agent.check_suitable(task)
         check_executor(framework, task, agent.agent_id)
-        check_volumes_at(state, framework, task, self.accepted.role, agent.agent_id)
+        check_volumes(state, framework, task, self.accepted.role, agent.agent_id)
         self.left = rest
         self.parts[task.task_id] = part
 
