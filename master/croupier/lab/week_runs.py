@@ -151,7 +151,7 @@ def _percent(allocator: Allocator, role: Role) -> float:
 
 
 def _part(allocator: Allocator, amounts: Iterable[Mapping[str, int]]) -> float:
-    """Return the percent of the cluster, of the resource of which these are the largest part."""
+    """Return the dominant share of these amounts, in percent of the cluster."""
     total: Amounts = {}
     for each in amounts:
         add_to(total, each)

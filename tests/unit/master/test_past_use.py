@@ -84,7 +84,7 @@ def test_who_used_everything_waits_for_who_used_nothing() -> None:
     (reason,) = [each for each in explained(world, ads_id) if each.cause == "past use"]
     assert reason.role == ADS
     assert reason.detail.startswith("ads used 9")
-    assert "of the past (half-life 1 d, with its share of what nobody used)" in reason.detail
+    assert "of the past (half-life 1 d, including its share of unused resources)" in reason.detail
     assert reason.detail.endswith(" times now")
 
     for number in range(CPUS):

@@ -84,7 +84,7 @@ class Runner(Engine):
         self._reading: list[asyncio.Task[None]] = []
         self._conditions: dict[str, tuple[Constraint, ...]] = {}
         self._random = random.Random()
-        # The end that counts most so far of attempts of which some members run on, by index.
+        # By index, of attempts with members that still run: the worst end of a member so far.
         self._ends: dict[int, MemberEnd] = {}
         self.ask_about(_open_ids(machine))
 

@@ -21,7 +21,7 @@ class GangSpec:
     Attributes:
         nodes: the number of tasks. Each is on an agent of its own, if nothing else is said.
         same: an attribute whose value all their agents share; `host`: all are on one agent.
-        spread: an attribute of which no two tasks share a value.
+        spread: an attribute; no two tasks are on agents with the same value.
         pack: whether to take few agents, with several tasks on each.
         restarts: how often all start again after one has failed, in the place in the queue that
             they had.

@@ -38,8 +38,8 @@ def past_text(role: View) -> str:
     if not past:
         return ""
     return (
-        f"{past['part']:.0%} of the past (half-life {half_life_text(role)}, with its share of what "
-        f"nobody used) against a share of {past['share']:.0%}: its weight counts "
+        f"{past['part']:.0%} of the past (half-life {half_life_text(role)}, including its share of "
+        f"unused resources) against a share of {past['share']:.0%}: its weight counts "
         f"{past['factor']:.3g} times"
     )
 

@@ -2,7 +2,7 @@
 
 The days and the gangs are those of `experiments.gangs`. Web reserves a third of the agents from 12
 to 14 h of the first day, with a notice of 4 hours. Undeclared, no task of others may start on these
-agents in that time, since nobody knows when it ends. Declared times are a fifth longer than the
+agents in that time, since its end is unknown. Declared times are a fifth longer than the
 tasks; then tasks that end in time may start there, and in the first half of a gathering.
 """
 

@@ -227,9 +227,9 @@ def _past_use(
             half_life_s = queries.roles()[each].half_life_ms / 1000
             detail = (
                 f"{each} used {past.part_ppm / 1_000_000:.0%} of the past"
-                f" (half-life {duration_text(half_life_s)}, with its share of what nobody used)"
-                f" against a share of {past.share_ppm / 1_000_000:.0%}: its weight counts"
-                f" {format_milli(past.factor)} times now"
+                f" (half-life {duration_text(half_life_s)}, including its share of unused"
+                f" resources) against a share of {past.share_ppm / 1_000_000:.0%}: its weight"
+                f" counts {format_milli(past.factor)} times now"
             )
             yield PassedOver(Cause.PAST_USE, 0, detail, role)
 

@@ -54,7 +54,7 @@ function branch(role) {
 function weightText(role) {
   const by = Object.entries(role.resource_weights ?? {}).map(([name, weight]) => `${name} ×${weight}`);
   const past = role.past_use;
-  const told = past ? `used ${percent(past.part)} of the past (half-life ${span(role.half_life_s)}, with its share of what nobody used), its share is ${percent(past.share)}` : "";
+  const told = past ? `used ${percent(past.part)} of the past (half-life ${span(role.half_life_s)}, including its share of unused resources), its share is ${percent(past.share)}` : "";
   return [String(role.weight), by.length ? h("small", { class: "faint" }, ` ${by.join(", ")}`) : null,
     past ? h("small", { class: "faint", title: told }, ` counts ×${past.factor.toFixed(2)}`) : null];
 }
